@@ -1,0 +1,48 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Two spinning OpenMP threads on busy cores are a hundred times slower than one: one thread a process, passive waiting.
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= PASSIVE
+WORKERS ?= 2
+
+.PHONY: help setup test test-slow lint format types bench demo clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+setup: $(STAMP)  ## Create the virtual environment and install everything into it
+
+test: lint types $(STAMP)  ## Lint, types, doctests and tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+
+test-slow: $(STAMP)  ## The tests that take minutes
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(STAMP)  ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## Check types
+	$(BIN)/mypy
+
+format: $(STAMP)  ## Mend style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Measure ratios side by side and write results/bench.json
+	$(BIN)/python -m benchmarks
+
+demo: $(STAMP)  ## The whole paper in small on embedded data: a table and a page
+	$(BIN)/calibrant demo
+
+clean:  ## Remove everything that the other targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo

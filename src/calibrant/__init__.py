@@ -1,0 +1,3 @@
+"""Classifiers that know when they don't know."""
+
+__version__ = "0.1.0"
