@@ -1,0 +1,365 @@
+"""Every setting, validated: a profile, then a YAML file, then `key.sub=value` overrides, each laid over the one before.
+
+Loss weights are in the one convention of this library, means over the batch:
+`CE + (beta / N) KL + lambda E + gamma C`. Nothing here imports torch, so that the command line starts at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Regularizer = Literal["mmce", "weighted_mmce", "weighted_mmce_code", "esd", "dece", "focal", "avuc", "soft_avuc"]
+Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class ByFamily(_Group):
+    """A number for frequentist and one for Bayesian networks; a bare number sets both.
+
+    >>> ByFamily.model_validate(2.0).bayesian
+    2.0
+    """
+
+    frequentist: NonNegative | None
+    bayesian: NonNegative | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _both(cls, value: Any) -> Any:
+        return value if isinstance(value, (Mapping, ByFamily)) else {"frequentist": value, "bayesian": value}
+
+    def of(self, family: str) -> float | None:
+        """The number of `family`, `"frequentist"` or `"bayesian"`."""
+        return self.bayesian if family == "bayesian" else self.frequentist
+
+
+class DataSettings(_Group):
+    """Where the examples come from and how they are split."""
+
+    source: str = Field(default="embedded", description="ID data: a name, or name:PATH")
+    uncertainty: str | None = Field(
+        default=None, description="D_u for OCM; null: what the source itself brings, if any"
+    )
+    ood: tuple[str, ...] = Field(default=(), description="OOD test sets beside the ones that the source itself brings")
+    root: str | None = Field(default=None, description="folder in which sources without a PATH are looked for")
+    train: Count | None = Field(default=None, description="use only so many training examples (drawn by the seed)")
+    validation: Count | Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=5000, description="held out of the training set: a number of examples, or a fraction"
+    )
+    test: Count | None = Field(default=None, description="use only so many test examples")
+    uncertainty_size: Count = Field(
+        default=6000, description="D_u's share where one OOD set is split into D_u and a test set"
+    )
+    splits: str | None = Field(default=None, description="JSON file of index lists to use in place of the seeded split")
+    normalize: bool = Field(default=True, description="standardise inputs channel by channel, inside the saved model")
+
+
+class AugmentationSettings(_Group):
+    """Random crop and flip of training images, in batches on the device."""
+
+    padding: int = Field(default=4, ge=0)
+    flip: bool = True
+
+
+class BackboneSettings(_Group):
+    """The network."""
+
+    name: str = "wrn-40-2"
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict, description="keywords of its builder")
+    feature_layer: str | None = Field(
+        default=None, description="whose input are the features; null: the last linear layer"
+    )
+
+
+class PosteriorSettings(_Group):
+    """q(theta) of Bayesian schemes."""
+
+    beta: NonNegative = 0.00035
+    prior_std: Positive = 0.001**0.5
+    init_std: Positive | None = Field(default=None, description="null: prior_std")
+    draws: Count = Field(default=1, description="draws of theta a training step")
+    members: Count = Field(default=20, description="members of the ensemble at test time")
+    validation_members: Count = Field(default=1, description="members that the per-epoch validation uses")
+
+
+class CalibrationSettings(_Group):
+    """lambda E, and the rule that selects lambda."""
+
+    regularizer: Regularizer = "weighted_mmce"
+    options: dict[str, bool | int | float] = Field(default_factory=dict, description="keywords of the regularizer")
+    weight: ByFamily = ByFamily(frequentist=4.0, bayesian=0.8)
+    share: Fraction = Field(
+        default=0.0, description="part of the training data kept for the regularizer alone; 0: all, twice"
+    )
+    gather: bool = Field(
+        default=False, description="evaluate the regularizer on the batches of all ranks, with gradients"
+    )
+    grid: tuple[Positive, ...] = (0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    max_accuracy_drop: NonNegative = Field(
+        default=0.015, description="against lambda = 0, as a fraction, on validation data"
+    )
+
+
+class OptimizerSettings(_Group):
+    """What the two training stages have in common."""
+
+    epochs: Count
+    batch_size: Count
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    rate: Positive
+    rho_rate: Positive | None = Field(default=None, description="rate of the log variances; null: the same rate")
+    momentum: Fraction = 0.9
+    nesterov: bool = False
+    weight_decay: NonNegative = 0.0
+    clip_norm: ByFamily = ByFamily(frequentist=None, bayesian=None)
+    schedule: Literal["step", "cosine", "one-cycle", "constant"]
+    step_every: Count = Field(default=30, description="step: epochs between two divisions")
+    step_factor: Positive = Field(default=5.0, description="step: divisor")
+    final_fraction: NonNegative = Field(
+        default=0.0, description="cosine, one-cycle: the last rate over the first or highest"
+    )
+    warmup: Fraction = Field(default=0.3, description="one-cycle: part of the steps spent rising")
+    extra_step: bool = Field(
+        default=False, description="advance the schedule once more an epoch, before its first update"
+    )
+    validate_every: int = Field(default=1, ge=0, description="epochs between validations; 0: only after the last")
+
+
+class FitSettings(OptimizerSettings):
+    """Cross-entropy or free energy, + lambda E."""
+
+    epochs: Count = 100
+    batch_size: Count = 128
+    rate: Positive = 0.1
+    schedule: Literal["step", "cosine", "one-cycle", "constant"] = "step"
+
+
+class FinetuneSettings(OptimizerSettings):
+    """+ gamma C on D_u, from the fitted model."""
+
+    epochs: Count = 10
+    batch_size: Count = 32
+    rate: Positive = 0.001
+    nesterov: bool = True
+    schedule: Literal["step", "cosine", "one-cycle", "constant"] = "cosine"
+    final_fraction: NonNegative = 0.001
+    gamma: NonNegative = 0.5
+    outlier_batch_size: Count = Field(default=64, description="examples of D_u a step, drawn with replacement")
+    examples_per_epoch: Count | None = Field(
+        default=9000, description="ID examples an epoch, without replacement; null: all"
+    )
+    beta_factor: NonNegative = Field(default=1.0, description="posterior.beta times this")
+    kl_examples: Count | None = Field(default=None, description="N of beta / N; null: the size of the training set")
+
+
+class OutlierSettings(_Group):
+    """The four outlier scores that the selector reads."""
+
+    neighbors: Count = 8
+    trees: Count = 100
+    max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
+    average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
+
+
+class SelectorSettings(_Group):
+    """The selector and its threshold."""
+
+    objective: Literal["selective_mmce", "selective_mmce_code", "selective_cross_entropy"] = "selective_mmce"
+    hidden: tuple[Count, ...] = (64, 64)
+    rate: Positive = 0.001
+    weight_decay: NonNegative = 1e-5
+    steps: Count = 250_000
+    batch_size: Count | None = Field(default=32, description="null: all of the validation data in every step")
+    width: Positive = 0.2
+    eta: NonNegative = 0.01
+    coverage: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5, description="at which the saved threshold accepts"
+    )
+    threshold: Literal["validation", "test"] = "validation"
+
+
+class ReportSettings(_Group):
+    """How measures are computed and drawn."""
+
+    bins: Count = 15
+    min_bin_count: Count = 1
+    confidence_level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    resamples: Count = 1000
+
+
+class EngineSettings(_Group):
+    """Where and how it runs; of these only `precision` belongs to what determines a result."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda, mps")
+    devices: Count = 1
+    nodes: Count = 1
+    precision: Precision = "32-true"
+    compile: bool = False
+    checkpoint_seconds: NonNegative = Field(default=60.0, description="save at least so often; 0: after every step")
+    checkpoint_steps: Count | None = Field(default=None, description="save every so many steps, too")
+    predict_batch_size: Count = 512
+    tensorboard: bool = False
+
+
+class Settings(_Group):
+    """Everything that a run can be told."""
+
+    profile: str = "paper"
+    seed: int = Field(default=0, ge=0)
+    data: DataSettings = DataSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
+    backbone: BackboneSettings = BackboneSettings()
+    posterior: PosteriorSettings = PosteriorSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    fit: FitSettings = FitSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
+    outliers: OutlierSettings = OutlierSettings()
+    selector: SelectorSettings = SelectorSettings()
+    report: ReportSettings = ReportSettings()
+    engine: EngineSettings = EngineSettings()
+
+    def to_yaml(self) -> str:
+        """All settings, as the YAML that `load_settings` reads back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+    def with_(self, *overrides: str) -> Settings:
+        """A copy with `key.sub=value` overrides.
+
+        >>> Settings().with_("fit.rate=0.05").fit.rate
+        0.05
+        """
+        return _lay_over(self, _parse_overrides(overrides), "override")
+
+
+def profiles() -> tuple[str, ...]:
+    """Names of the profiles that are shipped.
+
+    >>> profiles()
+    ('embedded', 'micro', 'paper', 'paper-code', 'small')
+    """
+    folder = resources.files("calibrant") / "profiles"
+    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def load_settings(profile: str = "embedded", file: str | Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+    """The settings of `profile`, then those of the YAML `file`, then `overrides` such as `"fit.rate=0.05"`.
+
+    A file may name the profile it starts from (`profile: small`); that wins over `profile`.
+    """
+    changes = {} if file is None else _read_yaml(Path(file))
+    profile = str(changes.get("profile", profile))
+    if profile not in profiles():
+        raise ValueError(f"profile {profile!r} does not exist{_hint(profile, profiles())}")
+    text = (resources.files("calibrant") / "profiles" / f"{profile}.yaml").read_text(encoding="utf-8")
+    settings = _lay_over(Settings(), {**(yaml.safe_load(text) or {}), "profile": profile}, f"profile {profile}")
+    settings = _lay_over(settings, changes, str(file))
+    return settings.with_(*overrides)
+
+
+def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """All dotted names, depth first."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_names(field.annotation, f"{prefix}{name}.")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"settings file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"settings file {path} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError(f"settings file {path} must hold `key: value` pairs, not a {type(content).__name__}")
+    return content
+
+
+def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """`["a.b=1"]` as `{"a": {"b": 1}}`; values are YAML."""
+    result: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"override {override!r} must look like fit.rate=0.05")
+        *groups, name = key.strip().split(".")
+        node = result
+        for group in groups:
+            node = node.setdefault(group, {})
+            if not isinstance(node, dict):
+                raise ValueError(f"override {override!r} looks into {group!r}, which another override sets to a value")
+        try:
+            node[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"override {override!r} has a value that is not YAML; quote it") from None
+    return result
+
+
+def _lay_over(settings: Settings, changes: Mapping[str, Any], where: str) -> Settings:
+    try:
+        return Settings.model_validate(_merge(settings.model_dump(), changes, Settings))
+    except ValidationError as error:
+        raise ValueError(f"{where}: {_sentence(error)}") from None
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """`changes` over `base`, group by group; anything but a group is replaced whole."""
+    merged = dict(base)
+    for key, value in changes.items():
+        field = model.model_fields.get(str(key))
+        kind = field.annotation if field else None
+        nested = isinstance(kind, type) and issubclass(kind, BaseModel)
+        if nested and isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value, kind)  # type: ignore[arg-type]
+        else:
+            merged[str(key)] = value
+    return merged
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first complaint of pydantic as one sentence that names the setting and the nearest right one."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"] if isinstance(part, (str, int)))
+    if first["type"] == "extra_forbidden":
+        return f"setting {name} does not exist{_hint(name, tuple(setting_names()))}"
+    if first["type"] == "literal_error":
+        allowed = _choices(name)
+        return f"setting {name} cannot be {first['input']!r}{_hint(str(first['input']), allowed)}"
+    complaint = first["msg"][0].lower() + first["msg"][1:]
+    return f"setting {name} cannot be {first['input']!r}: {complaint}"
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    model: Any = Settings
+    for part in name.split("."):
+        model = model.model_fields[part].annotation
+    return tuple(str(choice) for choice in get_args(model))
+
+
+def _hint(wrong: str, right: tuple[str, ...]) -> str:
+    """`"; did you mean X?"` with the most similar name, compared as a whole and by its last part."""
+
+    def similarity(name: str) -> float:
+        whole = difflib.SequenceMatcher(None, wrong, name).ratio()
+        return max(whole, difflib.SequenceMatcher(None, wrong.split(".")[-1], name.split(".")[-1]).ratio() - 0.01)
+
+    near = max(right, key=similarity)
+    listing = f" (there are {', '.join(right)})" if len(right) < 12 else ""
+    return f"; did you mean {near}?{listing}" if similarity(near) > 0.5 else listing or "; `calibrant info` lists them"
