@@ -8,6 +8,7 @@ neither the n x n matrix nor exp(r / h), which overflows; it is stable for any w
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch import Tensor
 from calibrant import checks
 
 _BLOCK = 64
+_LEAF = 128
 
 
 def laplacian_quadratic_form(points: Tensor, weights: Tensor, width: float) -> Tensor:
@@ -37,8 +39,7 @@ def laplacian_quadratic_form(points: Tensor, weights: Tensor, width: float) -> T
     wide = torch.float32 if points.device.type == "mps" else torch.float64
     ordered, order = points.to(wide).sort()
     w = weights.to(wide).gather(0, order)
-    below: Tensor = _sums_below(ordered, w, width)
-    cross = (w * below).sum()
+    cross = (w * _below(ordered, w, width)).sum()
     tied = torch.zeros_like(w).scatter_add(0, _group_starts(ordered), w).square().sum()
     narrow = torch.promote_types(torch.promote_types(points.dtype, weights.dtype), torch.float32)
     return (2 * cross + tied).to(narrow)
@@ -74,20 +75,24 @@ def _running_sums(points: Tensor, weights: Tensor, width: float) -> Tensor:
     """F_i = sum_{j <= i} w_j exp(-(r_i - r_j) / width) for sorted points, in O(n).
 
     F_i = w_i + exp(-(r_i - r_{i-1}) / width) F_{i-1} runs over all blocks of consecutive points at once; what the
-    blocks before send into a block is the same recurrence over the ends of the blocks.
+    blocks before send into a block is the same recurrence over the ends of the blocks. A few points are summed
+    directly, which is faster there.
     """
     n = len(points)
-    size = min(_BLOCK, math.isqrt(n - 1) + 1)
+    if n <= _LEAF:
+        kernel = ((points - points[:, None]).clamp(max=0) / width).exp().tril()
+        return (kernel * weights).sum(1)
+    size = min(_BLOCK, math.isqrt(n))
     blocks = -(-n // size)
     padding = blocks * size - n
     r = torch.cat([points, points[-1:].expand(padding)]).view(blocks, size).t().contiguous()
     w = torch.cat([weights, weights.new_zeros(padding)]).view(blocks, size).t().contiguous()
     decay = ((r[:-1] - r[1:]) / width).exp()
-    for k in range(1, size):
-        w[k].addcmul_(decay[k - 1], w[k - 1])
-    if blocks > 1:
-        carried = _running_sums(r[-1], w[-1], width)[:-1]
-        w[:, 1:] += carried * ((r[-1, :-1] - r[:, 1:]) / width).exp()
+    rows = w.unbind()
+    for before, here, damping in zip(rows, rows[1:], decay.unbind()):
+        here.addcmul_(damping, before)
+    carried = _running_sums(r[-1], w[-1], width)[:-1]
+    w[:, 1:] += carried * ((r[-1, :-1] - r[:, 1:]) / width).exp()
     return w.t().reshape(-1)[:n]
 
 
@@ -109,16 +114,37 @@ def _(points: Tensor, weights: Tensor, width: float) -> Tensor:
     return torch.empty_like(points)
 
 
-def _setup(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[0], inputs[1], output)
-    ctx.width = inputs[2]  # type: ignore[attr-defined]
+class _SumsBelow(torch.autograd.Function):
+    """`_sums_below` with its gradient, which is made of the same sums and so can be differentiated again.
+
+    With u the incoming gradient: dw_j = sum_{i: r_i > r_j} u_i exp(-(r_i - r_j) / width); dr = (w dw - u s) / width.
+    """
+
+    @staticmethod
+    def forward(points: Tensor, weights: Tensor, width: float) -> Tensor:
+        sums: Tensor = _sums_below(points, weights, width)
+        return sums
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        points, weights, ctx.width = inputs
+        ctx.save_for_backward(points, weights, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        points, weights, sums = ctx.saved_tensors
+        above = _below(-points.flip(0), grad.flip(0), ctx.width).flip(0)
+        return (weights * above - grad * sums) / ctx.width, above, None
 
 
-def _backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-    """With u the incoming gradient: dw_j = sums of u from above j, dr = (w dw - u s) / width."""
-    points, weights, sums = ctx.saved_tensors  # type: ignore[attr-defined]
-    above = _sums_below(-points.flip(0), grad.flip(0), ctx.width).flip(0)  # type: ignore[attr-defined]
-    return (weights * above - grad * sums) / ctx.width, above, None  # type: ignore[attr-defined]
+_sums_below.register_autograd(_SumsBelow.backward, setup_context=_SumsBelow.setup_context)
 
 
-_sums_below.register_autograd(_backward, setup_context=_setup)
+def _below(points: Tensor, weights: Tensor, width: float) -> Tensor:
+    """`_sums_below`, differentiable: the compiler takes the operator, `torch.func` only the function."""
+    result: Tensor
+    if torch.compiler.is_compiling():
+        result = _sums_below(points, weights, width)
+    else:
+        result = _SumsBelow.apply(points, weights, width)  # type: ignore[no-untyped-call]
+    return result
