@@ -1,0 +1,21 @@
+"""Outlier scores of features: kernel density, isolation forest, one-class SVM, distance to the k-th neighbour."""
+
+from calibrant.outliers.base import SCORES, OutlierScore, register
+from calibrant.outliers.density import KernelDensityScore
+from calibrant.outliers.distances import DistanceScore
+from calibrant.outliers.ensemble import OutlierScores
+from calibrant.outliers.forest import IsolationForestScore
+from calibrant.outliers.neighbors import NeighborDistanceScore
+from calibrant.outliers.svm import OneClassSVMScore
+
+__all__ = [
+    "SCORES",
+    "DistanceScore",
+    "IsolationForestScore",
+    "KernelDensityScore",
+    "NeighborDistanceScore",
+    "OneClassSVMScore",
+    "OutlierScore",
+    "OutlierScores",
+    "register",
+]
