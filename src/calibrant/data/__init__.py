@@ -1,0 +1,42 @@
+"""Sources of data, splits, augmentation, batches."""
+
+from calibrant.data.adapt import DatasetData, as_data, loader_batches
+from calibrant.data.arrays import ArrayData, DataError, channel_statistics, concatenate
+from calibrant.data.augmentation import Augmentation
+from calibrant.data.batches import Batches
+from calibrant.data.download import default_folder, download
+from calibrant.data.sources import (
+    SourceInfo,
+    Spec,
+    augmentation_for,
+    has_parts,
+    iter_batches,
+    list_sources,
+    open_source,
+)
+from calibrant.data.splits import CIFAR_SPLIT, OUTLIER_SPLIT, Splits, split_indices
+
+__all__ = [
+    "CIFAR_SPLIT",
+    "OUTLIER_SPLIT",
+    "ArrayData",
+    "Augmentation",
+    "Batches",
+    "DataError",
+    "DatasetData",
+    "SourceInfo",
+    "Spec",
+    "Splits",
+    "as_data",
+    "augmentation_for",
+    "channel_statistics",
+    "concatenate",
+    "default_folder",
+    "download",
+    "has_parts",
+    "iter_batches",
+    "list_sources",
+    "loader_batches",
+    "open_source",
+    "split_indices",
+]

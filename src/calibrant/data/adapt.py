@@ -1,0 +1,149 @@
+"""Whatever a user has, as data: arrays, tensors, pairs, frames, data sets of their own, loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from calibrant.data.arrays import ArrayData, DataError
+from calibrant.data.convert import as_inputs, encode_labels
+from calibrant.data.images import looks_like_image, pil_to_tensor
+
+IN_MEMORY_BYTES = 2**30
+PROBES = 8  # examples read twice, to see whether a data set answers twice alike
+
+
+def to_input(value: Any) -> Tensor:
+    """One example's input as a tensor: PIL images as uint8 (C, H, W), numbers as they are."""
+    if looks_like_image(value):
+        return pil_to_tensor(value)
+    return value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+
+
+def unpack(sample: Any) -> tuple[Any, Any]:
+    """(input, label or None) of an example or a batch: a pair, an input alone, or a dictionary with the usual names."""
+    if isinstance(sample, dict):
+        inputs = [
+            sample[key] for key in ("inputs", "input", "image", "images", "img", "x", "input_ids") if key in sample
+        ]
+        labels = [sample[key] for key in ("labels", "label", "target", "targets", "y") if key in sample]
+        if not inputs:
+            raise DataError(f"an example has the entries {', '.join(map(str, sample))}, none of which is named inputs")
+        return inputs[0], labels[0] if labels else None
+    if isinstance(sample, (tuple, list)):
+        if not 1 <= len(sample) <= 2:
+            raise DataError(f"an example must be an input, or a pair of input and label, not {len(sample)} things")
+        return sample[0], sample[1] if len(sample) == 2 else None
+    return sample, None
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetData(Dataset[Any]):
+    """A map-style data set that is read example by example, because it is large or random; used as `ArrayData` is."""
+
+    dataset: Any
+    indices: Sequence[int] | None = field(default=None, repr=False)
+    classes: tuple[str, ...] | None = None
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.dataset) if self.indices is None else len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        value, label = unpack(self.dataset[index if self.indices is None else self.indices[index]])
+        return to_input(value) if label is None else (to_input(value), torch.as_tensor(label, dtype=torch.long))
+
+    def take(self, indices: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Inputs and labels of the examples `indices` (B,), as one batch."""
+        values, labels = zip(*(unpack(self[int(index)]) for index in indices))
+        shapes = {tuple(value.shape) for value in values}
+        if len(shapes) > 1:
+            raise DataError(f"the data set yields inputs of shapes {sorted(shapes)}; resize or pad them to one")
+        return torch.stack(values), None if labels[0] is None else torch.stack(labels)
+
+    def subset(self, indices: Tensor | Sequence[int]) -> DatasetData:
+        """The examples `indices`, in that order."""
+        chosen = torch.as_tensor(indices).tolist()
+        own = chosen if self.indices is None else [self.indices[index] for index in chosen]
+        return DatasetData(self.dataset, own, self.classes, self.name)
+
+
+def _answers_alike(data: DatasetData) -> bool:
+    """Whether the first examples are the same when read again; a random transform makes them differ."""
+    probes = torch.arange(min(PROBES, len(data)))
+    return torch.equal(data.take(probes)[0], data.take(probes)[0])
+
+
+def _from_dataset(dataset: Any) -> ArrayData | DatasetData:
+    names = getattr(dataset, "classes", None)
+    classes = tuple(str(name) for name in names) if isinstance(names, (list, tuple)) else None
+    lazy = DatasetData(dataset, None, classes, type(dataset).__name__)
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise DataError("a data set without a length cannot be split or shuffled; give a DataLoader over it instead")
+    if len(lazy) == 0:
+        raise DataError("the data set is empty")
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) <= 2:
+        return _from_arrays(dataset.tensors[0], dataset.tensors[1] if len(dataset.tensors) == 2 else None)
+    first = lazy.take(torch.zeros(1, dtype=torch.long))[0]
+    if first.nbytes * len(lazy) > IN_MEMORY_BYTES or not _answers_alike(lazy):
+        return lazy
+    inputs, labels = lazy.take(torch.arange(len(lazy)))
+    return ArrayData(inputs[:, None] if inputs.dim() == 1 else inputs, labels, classes, lazy.name)
+
+
+def _from_arrays(inputs: Any, labels: Any) -> ArrayData:
+    if isinstance(inputs, (list, tuple)) and inputs and looks_like_image(inputs[0]):
+        inputs = torch.stack([pil_to_tensor(image) for image in inputs])
+    if isinstance(inputs, Tensor) and inputs.dim() > 1:
+        values = inputs
+        if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
+            raise DataError("X holds NaN or infinity; remove or fill in such rows")
+        values = inputs.float() if inputs.dtype == torch.float64 else inputs
+    else:
+        try:
+            values = as_inputs(np.asarray(inputs), "X")
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError("X must be rectangular: its rows have different lengths") from None
+    if labels is None:
+        return ArrayData(values)
+    target, classes = encode_labels(np.asarray(labels), "y")
+    return ArrayData(values, target, classes)
+
+
+def as_data(X: Any, y: Any = None) -> ArrayData | DatasetData | DataLoader[Any]:
+    """`X`, and `y` where X does not hold the labels, as data.
+
+    | given | becomes |
+    |---|---|
+    | array, tensor, nested list, frame, list of PIL images, with `y` or as a pair `(X, y)` | `ArrayData` |
+    | map-style data set of at most 1 GiB that answers twice alike | `ArrayData`, read once |
+    | map-style data set that is larger, or random (a random transform) | `DatasetData`, read when needed |
+    | `DataLoader` | itself: its own batches and its own order; see `loader_batches` |
+
+    >>> as_data([[0.5, 1.0], [1.5, 2.0]], ["no", "yes"]).classes
+    ('no', 'yes')
+    """
+    if isinstance(X, tuple) and len(X) == 2 and y is None:
+        X, y = X
+    if isinstance(X, (ArrayData, DatasetData, DataLoader, Dataset)):
+        if y is not None:
+            raise DataError(f"y must not be given beside a {type(X).__name__}, which holds its own labels")
+        return X if isinstance(X, (ArrayData, DatasetData, DataLoader)) else _from_dataset(X)
+    return _from_arrays(X, y)
+
+
+def loader_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """(inputs, labels or None) of every batch of a user's loader, whatever form its batches have."""
+    for batch in loader:
+        inputs, labels = unpack(batch)
+        if not isinstance(inputs, Tensor):
+            raise DataError(f"the loader must yield tensors, not {type(inputs).__name__}; convert in its collate_fn")
+        yield inputs, None if labels is None else torch.as_tensor(labels).long()

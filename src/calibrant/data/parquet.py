@@ -1,0 +1,231 @@
+"""Parquet files: a column of encoded images, or columns of features, and a column of labels; whole or in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.data.arrays import ArrayData, DataError
+from calibrant.data.convert import as_inputs, encode_labels
+from calibrant.data.images import ImageForm, decode, stack
+
+LABELS = ("label", "labels", "y", "target", "targets", "class", "fine_label")
+READ_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns are read: one of encoded images or some of features, and that of the labels and of the ids."""
+
+    image: str | None
+    features: tuple[str, ...]
+    label: str | None
+    id: str | None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that make up an input."""
+        return self.features if self.image is None else (self.image,)
+
+
+def has_parts(path: Path) -> bool:
+    """Whether the folder holds files of both parts, as in train-00000-of-00001.parquet."""
+    return path.is_dir() and all(any(path.glob(f"{part}*.parquet")) for part in ("train", "test"))
+
+
+def files(path: Path, part: str | None) -> list[Path]:
+    """The Parquet files of `part` (None: all) at `path`, a file or a folder of files."""
+    found = [path] if path.is_file() else sorted(path.glob(f"{part or ''}*.parquet")) if path.is_dir() else []
+    if not found:
+        raise DataError(f"there is no Parquet file at {path}; check the path")
+    return found
+
+
+def _open(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again") from None
+
+
+def _is_image(kind: Any) -> bool:
+    """Whether a column of this type holds encoded images: bytes, or a structure with a field `bytes`."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return any(field.name == "bytes" for field in kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_vector(kind: Any) -> bool:
+    import pyarrow as pa
+
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(lists and _is_number(kind.value_type))
+
+
+def choose(
+    schema: Any, path: Path, *, label: str | None, image: str | None, features: str | None, ident: str | None
+) -> Columns:
+    """The columns to read: those named, else the usual ones; see `docs/data.md`."""
+    kinds = {field.name: field.type for field in schema}
+    named = features.split(",") if features else []
+    for name in (*named, image, label, ident):
+        if name is not None and name not in kinds:
+            raise DataError(f"{path} has no column {name!r}; it has {', '.join(kinds)}")
+    label = label or next((name for name in LABELS if name in kinds), None)
+    if image is None and not named:
+        image = next((name for name, kind in kinds.items() if _is_image(kind) and name != ident), None)
+    if image is not None:
+        if not _is_image(kinds[image]):
+            raise DataError(f"{path} holds {kinds[image]} in column {image!r}, not the bytes of image files")
+        return Columns(image, (), label, ident)
+    rest = [name for name in kinds if name not in (label, ident)]
+    chosen = named or [name for name in rest if _is_number(kinds[name])] or [n for n in rest if _is_vector(kinds[n])]
+    bad = next((name for name in chosen if not (_is_number(kinds[name]) or _is_vector(kinds[name]))), None)
+    if bad is not None:
+        raise DataError(f"{path} holds {kinds[bad]} in column {bad!r}, not numbers; leave it out of features=")
+    if not chosen or (len(chosen) > 1 and any(_is_vector(kinds[name]) for name in chosen)):
+        raise DataError(f"{path} must have columns of numbers, one column of lists, or one of image bytes")
+    return Columns(None, tuple(chosen), label, ident)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some rows of a file, which start at row `start` of it."""
+
+    batch: Any
+    path: Path
+    start: int
+
+    def rows(self) -> range:
+        return range(self.start, self.start + len(self.batch))
+
+    def column(self, name: str) -> Any:
+        column = self.batch.column(self.batch.schema.get_field_index(name))
+        if column.null_count:
+            row = next(row for row, value in zip(self.rows(), column) if not value.is_valid)
+            raise DataError(f"{self.path} has no value in column {name!r} of row {row}; fill it in or remove the row")
+        return column
+
+
+def _features(block: _Block, names: tuple[str, ...]) -> Tensor:
+    found = [block.column(name) for name in names]
+    where = f"{block.path} from row {block.start} on"
+    if len(found) > 1 or _is_number(found[0].type):
+        table = [column.to_numpy(zero_copy_only=False).astype(np.float32) for column in found]
+        return as_inputs(np.stack(table, 1), where)
+    if len({len(value) for value in found[0]}) != 1:
+        raise DataError(f"{block.path} has lists of different lengths in column {names[0]!r}; pad them to one length")
+    return as_inputs(found[0].flatten().to_numpy(zero_copy_only=False).reshape(len(block.batch), -1), where)
+
+
+def _images(block: _Block, column: str, form: ImageForm) -> Tensor:
+    images, names = [], [f"in row {row} of {block.path}" for row in block.rows()]
+    for name, value in zip(names, block.column(column).to_pylist()):
+        content = value["bytes"] if isinstance(value, dict) else value
+        if content is None:
+            raise DataError(f"image {name} has a path but no bytes; store the bytes in the file")
+        images.append(decode(content, name, form))
+    return stack(images, names)
+
+
+def _batches(path: Path, columns: Columns, form: ImageForm, rows: int) -> Iterator[tuple[list[str], Tensor, Any]]:
+    """(ids, inputs, labels or None) of one file, batch by batch."""
+    import pyarrow as pa
+
+    names = [name for name in (*columns.inputs, columns.label, columns.id) if name is not None]
+    start = 0
+    try:
+        for batch in _open(path).iter_batches(batch_size=rows, columns=names):
+            block = _Block(batch, path, start)
+            inputs = _images(block, columns.image, form) if columns.image else _features(block, columns.features)
+            labels = np.asarray(block.column(columns.label).to_pylist()) if columns.label else None
+            ids = block.column(columns.id).to_pylist() if columns.id else block.rows()
+            yield [str(value) for value in ids], inputs, labels
+            start += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged ({str(error).splitlines()[0]}); write it again") from None
+
+
+def _known_classes(path: Path, label: str) -> tuple[str, ...]:
+    """The distinct names in the label column over all parts, so that a class has one number everywhere."""
+    found: set[str] = set()
+    for file in files(path, None):
+        found.update(str(value) for value in _open(file).read(columns=[label]).column(0).unique().to_pylist())
+    return tuple(sorted(found))
+
+
+def read(
+    path: Path,
+    part: str | None,
+    *,
+    label: str | None = None,
+    image: str | None = None,
+    features: str | None = None,
+    size: str | None = None,
+    color: str | None = None,
+) -> ArrayData:
+    """All rows of `part` in memory."""
+    form = ImageForm.parse(size, color)
+    found = files(path, part)
+    columns = choose(_open(found[0]).schema_arrow, found[0], label=label, image=image, features=features, ident=None)
+    inputs: list[Tensor] = []
+    labels: list[NDArray[Any]] = []
+    for file in found:
+        for _, rows, target in _batches(file, columns, form, READ_ROWS):
+            if inputs and rows.shape[1:] != inputs[0].shape[1:]:
+                raise DataError(
+                    f"{file} has inputs of shape {tuple(rows.shape[1:])} after {tuple(inputs[0].shape[1:])};"
+                    " give size= for images, or pad the rows"
+                )
+            inputs.append(rows)
+            labels += [] if target is None else [target]
+    if not inputs:
+        raise DataError(f"{path} holds no rows; write it again")
+    if columns.label is None:
+        return ArrayData(torch.cat(inputs), None, None, str(path))
+    values = np.concatenate(labels)
+    known = _known_classes(path, columns.label) if values.dtype.kind in "UO" else None
+    target, classes = encode_labels(values, f"column {columns.label!r} of {path}", known)
+    return ArrayData(torch.cat(inputs), target, classes, str(path))
+
+
+def stream(
+    path: Path,
+    part: str | None,
+    batch_rows: int,
+    *,
+    label: str | None = None,
+    image: str | None = None,
+    features: str | None = None,
+    id: str | None = None,  # noqa: A002  (the name of the option)
+    size: str | None = None,
+    color: str | None = None,
+) -> Iterator[tuple[list[str], Tensor]]:
+    """(ids, inputs) in batches of at most `batch_rows`; ids are those of column `id`, else row numbers."""
+    form = ImageForm.parse(size, color)
+    row = 0
+    for file in files(path, part):
+        schema = _open(file).schema_arrow
+        present = label if label in schema.names else None  # what is to be predicted need not have labels
+        columns = choose(schema, file, label=present, image=image, features=features, ident=id)
+        for ids, inputs, _ in _batches(file, replace(columns, label=None), form, batch_rows):
+            yield ids if id is not None else [str(row + index) for index in range(len(ids))], inputs
+            row += len(ids)
