@@ -36,7 +36,7 @@ def laplacian_quadratic_form(points: Tensor, weights: Tensor, width: float) -> T
         checks.positive("width", width)
     points, weights = _checked("points", points), _checked("weights", weights)
     checks.same_length("weights", weights, "points", points)
-    wide = torch.float32 if points.device.type == "mps" else torch.float64
+    wide = accumulation_dtype(points.device)
     ordered, order = points.to(wide).sort()
     w = weights.to(wide).gather(0, order)
     cross = (w * _below(ordered, w, width)).sum()
@@ -56,6 +56,11 @@ def safe_sqrt(x: Tensor) -> Tensor:
     """
     positive = x > 0
     return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
+
+
+def accumulation_dtype(device: torch.device) -> torch.dtype:
+    """The dtype for long sums: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _checked(name: str, value: Tensor) -> Tensor:

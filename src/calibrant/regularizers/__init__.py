@@ -1,0 +1,53 @@
+"""Calibration regularizers: each a pure function and a small module `(logits, labels) -> scalar`.
+
+`confidence_minimization` and its module take logits only. Logits are (B, C); for members (K, B, C) the regularizer is
+that of each member, averaged.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from torch import nn
+
+from calibrant.regularizers.avuc import AvUC, avuc
+from calibrant.regularizers.confidence import ConfidenceMinimization, confidence_minimization
+from calibrant.regularizers.dece import DECE, dece
+from calibrant.regularizers.esd import ESD, esd
+from calibrant.regularizers.focal import FocalLoss, focal
+from calibrant.regularizers.mmce import MMCE, WeightedMMCE, mmce, weighted_mmce
+from calibrant.regularizers.soft_avuc import SoftAvUC, soft_avuc
+
+REGULARIZERS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
+    {
+        "mmce": MMCE,
+        "weighted_mmce": WeightedMMCE,
+        "weighted_mmce_code": partial(WeightedMMCE, normalization="published"),
+        "esd": ESD,
+        "dece": DECE,
+        "focal": FocalLoss,
+        "avuc": AvUC,
+        "soft_avuc": SoftAvUC,
+    }
+)
+"""The regularizers by the names of the settings; called with their options, they give `(logits, labels) -> scalar`."""
+
+__all__ = [
+    "DECE",
+    "ESD",
+    "MMCE",
+    "REGULARIZERS",
+    "AvUC",
+    "ConfidenceMinimization",
+    "FocalLoss",
+    "SoftAvUC",
+    "WeightedMMCE",
+    "avuc",
+    "confidence_minimization",
+    "dece",
+    "esd",
+    "focal",
+    "mmce",
+    "soft_avuc",
+    "weighted_mmce",
+]
