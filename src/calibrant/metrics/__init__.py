@@ -1,0 +1,71 @@
+"""Measures: pure functions of tensors or arrays that return fractions; `bootstrap` puts an interval around any.
+
+Streaming versions of the binned measures are in `calibrant.metrics.streaming`, which needs torchmetrics.
+"""
+
+from calibrant.metrics.calibration import (
+    ReliabilityDiagram,
+    bin_accuracy,
+    classwise_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+    reliability_diagram,
+)
+from calibrant.metrics.detection import aupr, auroc, fpr_at_tpr
+from calibrant.metrics.detection_at_coverage import (
+    DetectionAtCoverage,
+    ood_detection_at_coverage,
+    selective_detection_probability,
+    system_detection_rate,
+)
+from calibrant.metrics.kernel_calibration import mmce, selective_mmce
+from calibrant.metrics.resampling import Band, Interval, bootstrap, bootstrap_band, bootstrap_difference
+from calibrant.metrics.risk import RiskCoverage, aurc, risk_coverage, selective_risk
+from calibrant.metrics.scoring import accuracy, brier_score, negative_log_likelihood
+from calibrant.metrics.selection import (
+    Selective,
+    coverage,
+    selective,
+    selective_accuracy,
+    selective_calibration_error,
+    threshold_at_coverage,
+)
+from calibrant.metrics.variation import ood_detection_probability, total_variation
+
+__all__ = [
+    "Band",
+    "DetectionAtCoverage",
+    "Interval",
+    "ReliabilityDiagram",
+    "RiskCoverage",
+    "Selective",
+    "accuracy",
+    "aupr",
+    "aurc",
+    "auroc",
+    "bin_accuracy",
+    "bootstrap",
+    "bootstrap_band",
+    "bootstrap_difference",
+    "brier_score",
+    "classwise_calibration_error",
+    "coverage",
+    "expected_calibration_error",
+    "fpr_at_tpr",
+    "maximum_calibration_error",
+    "mmce",
+    "negative_log_likelihood",
+    "ood_detection_at_coverage",
+    "ood_detection_probability",
+    "reliability_diagram",
+    "risk_coverage",
+    "selective",
+    "selective_accuracy",
+    "selective_calibration_error",
+    "selective_detection_probability",
+    "selective_mmce",
+    "selective_risk",
+    "system_detection_rate",
+    "threshold_at_coverage",
+    "total_variation",
+]

@@ -1,0 +1,171 @@
+"""Calibration: does confidence r mean right with probability r?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
+from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, measure
+from calibrant.metrics.inputs import confidence_and_correct, probabilities_and_labels
+
+Binning = Literal["width", "mass"]
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityDiagram:
+    """Per bin m: the bounds `edges[m]`, `edges[m + 1]`, mean `confidence`, `accuracy` and `count`; NaN where empty."""
+
+    edges: Array
+    confidence: Array
+    accuracy: Array
+    count: Indices
+
+    @classmethod
+    def from_sums(cls, edges: Array, confidence: Array, correct: Array, count: Array) -> ReliabilityDiagram:
+        """From the sums of confidence and correctness over each bin."""
+        return cls(edges, divide(confidence, count), divide(correct, count), count.astype(np.int64))
+
+    @property
+    def gap(self) -> Array:
+        """|accuracy - confidence| per bin, NaN where empty."""
+        return np.abs(self.accuracy - self.confidence)
+
+    @property
+    def calibration_error(self) -> float:
+        """The ECE: sum_m count_m / n gap_m."""
+        share = self.count / max(self.count.sum(), 1)
+        return float(np.nansum(share * self.gap)) if self.count.any() else float("nan")
+
+
+def reliability_diagram(
+    confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width"
+) -> ReliabilityDiagram:
+    """Mean confidence and accuracy per bin.
+
+    `confidence` (n,) in [0, 1], `correct` (n,) of 0 and 1. `binning="width"`: M bins ((m - 1) / M, m / M], the first
+    with 0. `binning="mass"`: bins between the m / M quantiles, about n / M points each; ties share a bin.
+
+    >>> diagram = reliability_diagram([0.3, 0.9, 0.8], [0, 1, 1], bins=2)
+    >>> diagram.accuracy, diagram.count
+    (array([0., 1.]), array([1, 2]))
+    """
+    level, right = confidence_and_correct(confidence, correct)
+    value = array(level)
+    ones = np.ones((1, len(value)))
+    index = _binner(level, bins, binning)(ones)
+    sums = [bin_sums(index, w[None], bins)[0] for w in (value, right, ones[0])]
+    edges = array(bin_edges(bins))
+    if binning == "mass":
+        top = np.zeros(bins)
+        np.maximum.at(top, index[0], value)
+        edges = np.concatenate([[0.0], np.maximum.accumulate(top)[:-1], [1.0]])
+    return ReliabilityDiagram.from_sums(edges, *sums)
+
+
+@curve
+def bin_accuracy(confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width") -> Functional:
+    """The accuracies of the reliability diagram, (bins,), NaN where empty: for a band around the diagram."""
+    level, right = confidence_and_correct(confidence, correct)
+    assign = _binner(level, bins, binning)
+
+    def under(weights: Array) -> Array:
+        index = assign(weights)
+        return divide(bin_sums(index, weights * right, bins), bin_sums(index, weights, bins))
+
+    return Functional((len(right),), under)
+
+
+@measure
+def expected_calibration_error(
+    confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width"
+) -> Functional:
+    """ECE = sum_m |B_m| / n |acc(B_m) - conf(B_m)|, in [0, 1]; bins as in `reliability_diagram`.
+
+    Biased upwards, the more the fewer points a bin has: compare only at equal n and equal bins.
+
+    >>> expected_calibration_error([0.3, 0.9, 0.8], [0, 1, 1], bins=2)
+    0.2
+    """
+    return binned_error(confidence, correct, bins, binning)
+
+
+def binned_error(confidence: Any, correct: Any, bins: int, binning: Binning) -> Functional:
+    """The functional of `expected_calibration_error`: sum_m |sum of w_i (c_i - r_i) over bin m| / sum_i w_i."""
+    level, right = confidence_and_correct(confidence, correct)
+    assign, residual = _binner(level, bins, binning), right - array(level)
+
+    def under(weights: Array) -> Array:
+        return divide(np.abs(bin_sums(assign(weights), weights * residual, bins)).sum(1), weights.sum(1))
+
+    return Functional((len(residual),), under)
+
+
+@measure
+def maximum_calibration_error(
+    confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width"
+) -> Functional:
+    """MCE = max_m |acc(B_m) - conf(B_m)| over the bins that hold a point, in [0, 1].
+
+    >>> maximum_calibration_error([0.3, 0.9, 0.8], [0, 1, 1], bins=2)
+    0.3
+    """
+    level, right = confidence_and_correct(confidence, correct)
+    assign, residual = _binner(level, bins, binning), right - array(level)
+
+    def under(weights: Array) -> Array:
+        index = assign(weights)
+        count = bin_sums(index, weights, bins)
+        gap = np.abs(bin_sums(index, weights * residual, bins)) / np.where(count > 0, count, 1)
+        return np.where(count.sum(1) > 0, gap.max(1), np.nan)
+
+    return Functional((len(residual),), under)
+
+
+@measure
+def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15) -> Functional:
+    """The mean over classes c of the ECE of p_c as the probability of class c, in [0, 1].
+
+    `probabilities` (n, C), `labels` (n,). Of many classes most p_c lie near 0, and so does this mean.
+
+    >>> classwise_calibration_error([[0.9, 0.1], [0.2, 0.8]], [0, 0], bins=2)
+    0.45
+    """
+    p, target = probabilities_and_labels(probabilities, labels)
+    value = array(p)
+    index: Indices = bin_index(p, checked_bins(bins)).cpu().numpy()
+
+    def under(weights: Array) -> Array:
+        total = np.zeros(len(weights))
+        for c in range(value.shape[1]):
+            residual = (target == c) - value[:, c]
+            total += np.abs(bin_sums(index[:, c], weights * residual, bins)).sum(1)
+        return divide(total / value.shape[1], weights.sum(1))
+
+    return Functional((len(value),), under)
+
+
+def _binner(confidence: Tensor, bins: int, binning: Binning) -> Callable[[Array], Indices]:
+    """A function from weights (R, n) to the bin of each point, (n,) or, where the weights decide, (R, n)."""
+    checked_bins(bins)
+    if binning == "width":
+        fixed: Indices = bin_index(confidence, bins).cpu().numpy()
+        return lambda weights: fixed
+    if binning != "mass":
+        raise ValueError(f'binning must be "width" or "mass", not {binning!r}')
+    order = np.argsort(array(confidence), kind="stable")
+    ordered = array(confidence)[order]
+    first = np.searchsorted(ordered, ordered)
+
+    def by_mass(weights: Array) -> Indices:
+        through = np.cumsum(weights[:, order], axis=1)
+        below = np.concatenate([np.zeros((len(weights), 1)), through], axis=1)[:, first]
+        index = np.empty(weights.shape, np.int64)
+        index[:, order] = np.minimum(np.floor(bins * below / through[:, -1:]), bins - 1)
+        return index
+
+    return by_mass

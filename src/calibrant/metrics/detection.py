@@ -1,0 +1,95 @@
+"""Ranking measures of OOD detection: scores are larger the more outlying.
+
+scikit-learn computes the same curves for one weighting at a time; here one sort serves every resample of a bootstrap.
+The tests hold the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from calibrant.metrics.functional import Array, Functional, measure
+from calibrant.metrics.inputs import fraction, scores
+
+Positive = Literal["ood", "id"]
+
+
+@measure
+def auroc(id_scores: Any, ood_scores: Any) -> Functional:
+    """The probability that an OOD point (k,) scores above an ID point (n,), a tie counting one half.
+
+    >>> auroc([0.1, 0.2, 0.5], [0.3, 0.9])
+    0.833
+    """
+
+    def area(found: Array, false: Array) -> Array:
+        pairs = _steps(false) * (found - _steps(found) / 2)
+        result: Array = pairs.sum(1) / (found[:, -1] * false[:, -1])
+        return result
+
+    return _ranking(id_scores, ood_scores, "ood", area)
+
+
+@measure
+def aupr(id_scores: Any, ood_scores: Any, *, positive: Positive = "ood") -> Functional:
+    """The average precision, sum over thresholds of (recall gained) x precision, `positive` being what is to be found.
+
+    It depends on the ratio of OOD to ID points; a random score gives the share of positives.
+
+    >>> aupr([0.1, 0.2, 0.5], [0.3, 0.9])
+    0.833
+    """
+
+    def average_precision(found: Array, false: Array) -> Array:
+        precision = found / np.maximum(found + false, np.finfo(float).tiny)
+        result: Array = (_steps(found) * precision).sum(1) / found[:, -1]
+        return result
+
+    return _ranking(id_scores, ood_scores, positive, average_precision)
+
+
+@measure
+def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: Positive = "ood") -> Functional:
+    """The smallest false-positive rate at a true-positive rate of at least `tpr`.
+
+    `positive="ood"`: the share of ID points flagged by the threshold that flags 95 % of the OOD points.
+    `positive="id"`, as many papers count: the share of OOD points let pass where 95 % of the ID points pass.
+
+    >>> fpr_at_tpr([0.1, 0.2, 0.5], [0.3, 0.9])
+    0.333
+    """
+    goal = fraction("tpr", tpr)
+
+    def rate(found: Array, false: Array) -> Array:
+        first = (found / found[:, -1:] >= goal).argmax(1)
+        return np.take_along_axis(false, first[:, None], axis=1)[:, 0] / false[:, -1]
+
+    return _ranking(id_scores, ood_scores, positive, rate)
+
+
+def _steps(cumulated: Array) -> Array:
+    return np.diff(cumulated, axis=1, prepend=0.0)
+
+
+def _ranking(
+    id_scores: Any, ood_scores: Any, positive: Positive, summary: Callable[[Array, Array], Array]
+) -> Functional:
+    """`summary(found, false)` of the counts (R, G) of positives and negatives flagged down to each distinct score."""
+    if positive not in ("ood", "id"):
+        raise ValueError(f'positive must be "ood" or "id", not {positive!r}')
+    inside, outside = scores("id_scores", id_scores), scores("ood_scores", ood_scores)
+    pooled = np.concatenate([inside, outside]) * (1 if positive == "ood" else -1)
+    order = np.argsort(-pooled, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(pooled[order])), len(pooled) - 1)
+    is_positive = (order >= len(inside)) == (positive == "ood")
+
+    def under(id_weights: Array, ood_weights: Array) -> Array:
+        weights = np.concatenate([id_weights, ood_weights], axis=1)[:, order]
+        found = np.cumsum(weights * is_positive, axis=1)[:, last]
+        false = np.cumsum(weights * ~is_positive, axis=1)[:, last]
+        return summary(found, false)
+
+    return Functional((len(inside), len(outside)), under)

@@ -1,0 +1,107 @@
+"""A measure as a function of how much each point counts.
+
+Every measure here depends on its points only through their empirical distribution. So it is written once, as a
+`Functional`: prepare the points (check, sort, bin), then evaluate under any weights, many weightings at a time. The
+measure itself is the functional under equal weights; a bootstrap is the same functional under resampling counts.
+Everything is computed in float64 on the CPU, whatever comes in.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Functional:
+    """`under(*weights)` maps one (R, n) array of weights per independent sample to R values, shape (R,) or (R, k).
+
+    `sizes` holds n for each sample; `bounds` the range in which the true quantity lies.
+    """
+
+    sizes: tuple[int, ...]
+    under: Callable[..., Array]
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def value(self) -> Array:
+        """The measure itself: under equal weights."""
+        return np.asarray(self.under(*(np.ones((1, size)) for size in self.sizes))[0])
+
+
+_BUILDERS: dict[Callable[..., Any], Callable[..., Functional]] = {}
+
+
+def measure(build: Callable[P, Functional]) -> Callable[P, float]:
+    """Turn a function that builds a `Functional` into the measure that evaluates it."""
+
+    @functools.wraps(build)
+    def evaluate(*args: P.args, **kwargs: P.kwargs) -> float:
+        return float(build(*args, **kwargs).value())
+
+    return _registered(evaluate, build, "float")
+
+
+def curve(build: Callable[P, Functional]) -> Callable[P, Array]:
+    """The same for a measure of several numbers."""
+
+    @functools.wraps(build)
+    def evaluate(*args: P.args, **kwargs: P.kwargs) -> Array:
+        return build(*args, **kwargs).value()
+
+    return _registered(evaluate, build, "Array")
+
+
+def _registered(evaluate: Callable[P, Any], build: Callable[P, Functional], returns: str) -> Callable[P, Any]:
+    signature = inspect.signature(build).replace(return_annotation=returns)
+    setattr(evaluate, "__signature__", signature)  # noqa: B010 - a function's type does not declare it
+    _BUILDERS[evaluate] = build
+    return evaluate
+
+
+def builder(function: Callable[..., Any]) -> Callable[..., Functional] | None:
+    """What builds the functional of one of our measures; None for any other function."""
+    return _BUILDERS.get(function)
+
+
+def array(tensor: Tensor) -> Array:
+    """A tensor's values in float64 on the CPU."""
+    result: Array = tensor.detach().to("cpu", torch.float64).numpy()
+    return result
+
+
+def divide(numerator: Array, denominator: Array) -> Array:
+    """The quotient, NaN where the denominator is 0: a mean over no points is undefined."""
+    empty = denominator == 0
+    return np.where(empty, np.nan, numerator / np.where(empty, 1, denominator))
+
+
+def mean_of(values: Array, bounds: tuple[float, float]) -> Functional:
+    """The weighted mean of one value per point; infinite as soon as an infinite value counts."""
+    infinite = np.isinf(values)
+    finite = np.where(infinite, 0, values)
+
+    def under(weights: Array) -> Array:
+        mean = divide(weights @ finite, weights.sum(1))
+        return np.where(weights @ infinite > 0, np.inf, mean) if infinite.any() else mean
+
+    return Functional((len(values),), under, bounds)
+
+
+def bin_sums(index: Indices, weights: Array, bins: int) -> Array:
+    """Sums (R, bins) of the weights (R, n) by bin; `index` (n,) or (R, n) says which bin a point is in."""
+    rows = len(weights)
+    flat = index + bins * np.arange(rows)[:, None]
+    sums: Array = np.bincount(flat.ravel(), weights.ravel(), minlength=rows * bins).astype(np.float64, copy=False)
+    return sums.reshape(rows, bins)

@@ -1,0 +1,85 @@
+"""The risk (error rate) of the accepted points against coverage, and the area under that curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant import checks
+from calibrant.metrics.functional import Array, Functional, array, bin_sums, curve, measure
+from calibrant.metrics.inputs import fraction, scores
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """One entry per distinct acceptance, falling: accepting down to `threshold` gives `coverage` and `risk`."""
+
+    coverage: Array
+    risk: Array
+    threshold: Array
+
+
+def risk_coverage(acceptance: Any, correct: Any) -> RiskCoverage:
+    """The risk-coverage curve; `acceptance` (n,), larger is accepted first, tied points together; `correct` (n,).
+
+    >>> risk_coverage([0.9, 0.8, 0.8, 0.1], [1, 1, 0, 0]).risk
+    array([0. , 0.333, 0.5 ])
+    """
+    value, wrong = _inputs(acceptance, correct)
+    covered, risk = _curve(value, wrong, np.ones((1, len(value))))
+    return RiskCoverage(covered[0], risk[0], np.unique(value)[::-1])
+
+
+@measure
+def aurc(acceptance: Any, correct: Any) -> Functional:
+    """The area under the risk-coverage curve, sum of (coverage gained) x risk: lower is better, in [0, 1].
+
+    Without ties the mean over k of the error rate of the k points accepted first. It mixes how many errors there are
+    with how well they are ordered: compare at equal accuracy, or read it beside the accuracy.
+
+    >>> aurc([0.9, 0.8, 0.7, 0.1], [1, 1, 0, 0])
+    0.208
+    """
+    value, wrong = _inputs(acceptance, correct)
+
+    def under(weights: Array) -> Array:
+        covered, risk = _curve(value, wrong, weights)
+        area: Array = (np.diff(covered, axis=1, prepend=0.0) * risk).sum(1)
+        return area
+
+    return Functional((len(value),), under)
+
+
+@curve
+def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) -> Functional:
+    """The risk at each of `coverages`, (len(coverages),): for a band around the curve.
+
+    >>> selective_risk([0.9, 0.8, 0.7, 0.1], [1, 1, 0, 0], [0.5, 1.0])
+    array([0. , 0.5])
+    """
+    value, wrong = _inputs(acceptance, correct)
+    goals = [fraction("coverages", goal) for goal in coverages]
+
+    def under(weights: Array) -> Array:
+        covered, risk = _curve(value, wrong, weights)
+        first = np.stack([(covered >= goal).argmax(1) for goal in goals], axis=1)
+        return np.take_along_axis(risk, first, axis=1)
+
+    return Functional((len(value),), under)
+
+
+def _inputs(acceptance: Any, correct: Any) -> tuple[Array, Array]:
+    value, right = scores("acceptance", acceptance), checks.correctness("correct", correct)
+    checks.same_length("correct", right, "acceptance", checks.tensor("acceptance", value))
+    return value, 1 - array(right)
+
+
+def _curve(acceptance: Array, wrong: Array, weights: Array) -> tuple[Array, Array]:
+    """Coverage and risk (R, G) at each of the G distinct acceptances, falling."""
+    falling, level = np.unique(-acceptance, return_inverse=True)
+    count = np.cumsum(bin_sums(level, weights, len(falling)), axis=1)
+    errors = np.cumsum(bin_sums(level, weights * wrong, len(falling)), axis=1)
+    return count / count[:, -1:], errors / np.maximum(count, np.finfo(float).tiny)
