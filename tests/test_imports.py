@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import calibrant
+
+SOURCE = Path(calibrant.__file__).parent
+CORE = ["checks", "kernels", "noise", "reparametrization", "features", "predictions", "ensemble", "posterior"]
+CORE += ["objective", "ood_scores", "posthoc", "regularizers", "metrics", "outliers", "selective"]
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
+    heavy = {"torch", "numpy", "sklearn", "pydantic", "rich", "lightning_fabric"}
+    loaded = run("import sys, calibrant; print(*sorted({m.partition('.')[0] for m in sys.modules}))").split()
+    assert not heavy & set(loaded)
+
+
+@pytest.mark.parametrize("name", calibrant.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(calibrant, name) is not None
+    assert name in dir(calibrant)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Unheard'"):
+        calibrant.Unheard  # noqa: B018
+
+
+def test_the_core_needs_torch_numpy_and_scikit_learn_only() -> None:
+    allowed = {"torch", "numpy", "sklearn", "scipy", "calibrant", "torchmetrics"} | set(sys.stdlib_module_names)
+    for room in CORE:
+        files = [SOURCE / f"{room}.py"] if (SOURCE / f"{room}.py").exists() else sorted((SOURCE / room).glob("*.py"))
+        assert files, room
+        for file in files:
+            for node in ast.walk(ast.parse(file.read_text())):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+                for name in names:
+                    assert name.partition(".")[0] in allowed, f"{file.name} imports {name}"
