@@ -24,6 +24,7 @@ def avuc(logits: Tensor, labels: Tensor, threshold: float | None = None) -> Tens
     tensor(0.)
     """
     log_probabilities, _, confidence, correct = predicted(logits, labels)
+    _number(threshold)
     u = entropy(log_probabilities)
     limit = _middle(u.detach(), correct) if threshold is None else threshold
     weight = torch.where(correct > 0, confidence, 1 - confidence)
@@ -45,6 +46,11 @@ def mismatch(correct: Tensor, certain: Tensor, uncertain: Tensor) -> Tensor:
     return torch.log1p(bad / good.clamp(min=_SMALLEST))
 
 
+def _number(threshold: float | None) -> None:
+    if threshold is not None and threshold != threshold:
+        raise ValueError("threshold must be a number of nats, or None for the middle of the batch, not NaN")
+
+
 def _middle(u: Tensor, correct: Tensor) -> Tensor:
     groups = torch.stack([correct, 1 - correct])
     sizes = groups.sum(1)
@@ -57,6 +63,7 @@ class AvUC(nn.Module):
 
     def __init__(self, threshold: float | None = None) -> None:
         super().__init__()
+        _number(threshold)
         self.threshold = threshold
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
