@@ -79,6 +79,14 @@ def test_without_a_threshold_it_splits_between_the_groups(seed: int) -> None:
     torch.testing.assert_close(avuc(logits, labels), avuc(logits, labels, middle))
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_one_group_alone_is_split_at_its_own_mean(right: bool) -> None:
+    logits, _ = batch(4)
+    labels = logits.argmax(1) if right else (logits.argmax(1) + 1) % 4
+    mean = float(np.mean([u for _, _, u in examples(logits, labels)]))
+    assert avuc(logits, labels).item() == pytest.approx(looped_avuc(logits, labels, mean), rel=1e-9)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.floats(0.05, 0.95), st.floats(0.05, 3.0))
 def test_soft_avuc_equals_the_soft_counts(seed: int, kappa: float, temperature: float) -> None:

@@ -101,22 +101,13 @@ def _running_sums(points: Tensor, weights: Tensor, width: float) -> Tensor:
     return w.t().reshape(-1)[:n]
 
 
-@torch.library.custom_op("calibrant::laplacian_sums_below", mutates_args=())
 def _sums_below(points: Tensor, weights: Tensor, width: float) -> Tensor:
-    """s_i = sum_{j: r_j < r_i} w_j exp(-(r_i - r_j) / width) for sorted points; ties send nothing to each other.
-
-    An operator of its own, so that `torch.compile` keeps it whole instead of unrolling its loop.
-    """
+    """s_i = sum_{j: r_j < r_i} w_j exp(-(r_i - r_j) / width) for sorted points; ties send nothing to each other."""
     last_below = _group_starts(points) - 1
     source = last_below.clamp(min=0)
     sums = _running_sums(points, weights, width)
     reached = sums[source] * ((points[source] - points) / width).exp()
     return torch.where(last_below >= 0, reached, 0)
-
-
-@_sums_below.register_fake
-def _(points: Tensor, weights: Tensor, width: float) -> Tensor:
-    return torch.empty_like(points)
 
 
 class _SumsBelow(torch.autograd.Function):
@@ -127,8 +118,7 @@ class _SumsBelow(torch.autograd.Function):
 
     @staticmethod
     def forward(points: Tensor, weights: Tensor, width: float) -> Tensor:
-        sums: Tensor = _sums_below(points, weights, width)
-        return sums
+        return _sums_below(points, weights, width)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
@@ -142,14 +132,17 @@ class _SumsBelow(torch.autograd.Function):
         return (weights * above - grad * sums) / ctx.width, above, None
 
 
-_sums_below.register_autograd(_SumsBelow.backward, setup_context=_SumsBelow.setup_context)
+# The same as an operator: `torch.compile` keeps it whole instead of unrolling its loop.
+_compiled = torch.library.custom_op("calibrant::laplacian_sums_below", _sums_below, mutates_args=())
+_compiled.register_fake(lambda points, weights, width: torch.empty_like(points))
+_compiled.register_autograd(_SumsBelow.backward, setup_context=_SumsBelow.setup_context)
 
 
 def _below(points: Tensor, weights: Tensor, width: float) -> Tensor:
-    """`_sums_below`, differentiable: the compiler takes the operator, `torch.func` only the function."""
+    """`_sums_below`, differentiable: the operator while compiling, else the function, which `torch.func` can take."""
     result: Tensor
     if torch.compiler.is_compiling():
-        result = _sums_below(points, weights, width)
+        result = _compiled(points, weights, width)
     else:
         result = _SumsBelow.apply(points, weights, width)  # type: ignore[no-untyped-call]
     return result
