@@ -1,0 +1,37 @@
+"""Print the ratios as they come and write `results/bench.json`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+GROUPS = ("kernels", "posterior")
+TARGET = Path(__file__).resolve().parent.parent / "results" / "bench.json"
+
+
+def main(wanted: list[str]) -> None:
+    unknown = set(wanted) - set(GROUPS)
+    if unknown:
+        sys.exit(f"no benchmark is called {sorted(unknown)[0]}; there are {', '.join(GROUPS)}")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    results = []
+    print(f"{'what':<72} {'ratio':>8} {'goal':>8}")
+    for group in wanted or GROUPS:
+        for row in importlib.import_module(f"benchmarks.{group}").rows():
+            results.append(row._asdict())
+            sign = {"lower": "<=", "higher": ">="}[row.better]
+            goal = f"{sign} {row.goal:g}" if row.goal is not None else ""
+            print(f"{row.name:<72} {row.ratio:>8.3g} {goal:>8}   {row.detail}", flush=True)
+    if not wanted:
+        TARGET.parent.mkdir(exist_ok=True)
+        TARGET.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"written to {TARGET}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

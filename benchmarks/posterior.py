@@ -1,0 +1,56 @@
+"""What being Bayesian costs: a training step, and prediction with twenty members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.measure import Row, best_of
+from calibrant.backbones import MLP, WideResNet
+from calibrant.posterior import MeanField
+
+
+def _steps(build: Callable[[], nn.Module], x: Tensor, y: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A Bayesian step (draw, forward, KL, backward) and a deterministic one (forward, backward)."""
+    q, net = MeanField(build()), build()
+
+    def bayesian() -> None:
+        q.zero_grad()
+        loss = F.cross_entropy(q(x), y)
+        (loss + 1e-8 * q.kl()).backward()
+
+    def deterministic() -> None:
+        net.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+
+    return bayesian, deterministic
+
+
+def rows() -> Iterator[Row]:
+    """The rows of this file."""
+    images, labels = torch.randn(128, 3, 32, 32), torch.randint(100, (128,))
+    a, b = best_of(5, *_steps(lambda: WideResNet(40, 2, 100), images, labels))
+    yield Row("Bayesian step / deterministic, WRN-40-2, batch 128", a / b, 1.05, "lower", f"{a:.2f} s / {b:.2f} s")
+
+    flat, digits = torch.randn(64, 784), torch.randint(10, (64,))
+    a, b = best_of(100, *_steps(lambda: MLP(784, 10, hidden=(1200, 1200)), flat, digits))
+    detail = f"{1e3 * a:.1f} ms / {1e3 * b:.1f} ms"
+    yield Row("Bayesian step / deterministic, MLP 784-1200-1200-10, batch 64", a / b, 3.0, "lower", detail)
+
+    net = WideResNet(16, 1, 100)
+    ensemble, batches = MeanField(net).sample(20), [images] * 2
+
+    @torch.no_grad()
+    def plain() -> None:
+        net.eval()
+        for _ in range(20):
+            for batch in batches:
+                net(batch)
+
+    a, b = best_of(4, lambda: ensemble.predict(batches), plain)
+    yield Row(
+        "prediction with 20 members / 20 forward passes, WRN-16-1", a / b, 1.03, "lower", f"{a:.2f} s / {b:.2f} s"
+    )
