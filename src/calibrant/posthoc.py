@@ -63,15 +63,15 @@ def _best_scale(z: Tensor, target: Tensor) -> float:
     """The scale b = 1 / T in [0.01, 100] at which the mean of -log softmax(b z)_y, convex in b, is least."""
     z = z - z.gather(1, target[:, None])
     low, high, scale = 0.01, 100.0, 1.0
-    for _ in range(_STEPS):
+    for step in range(_STEPS):
         p = (scale * z).softmax(-1)
         mean = (p * z).sum(-1)
         slope = float(mean.mean())
         curvature = float(((p * z.square()).sum(-1) - mean.square()).mean())
-        low, high = (scale, high) if slope < 0 else (low, scale)
-        step = scale - slope / curvature if curvature > 0 else math.inf
-        after = step if low < step < high else math.sqrt(low * high)
-        if abs(after - scale) <= _TOLERANCE * scale:
+        newton = scale - slope / curvature if curvature > 0 else math.inf
+        if slope == 0 or abs(newton - scale) <= _TOLERANCE * scale:
             break
-        scale = after
+        low, high = (scale, high) if slope < 0 else (low, scale)
+        # Where the loss is nearly flat Newton creeps: every third step halves the bracket.
+        scale = newton if low < newton < high and step % 3 < 2 else math.sqrt(low * high)
     return scale

@@ -87,7 +87,7 @@ def system_detection_rate(
 
     With p_m and q_m the shares of all ID and all OOD points that are accepted and fall into bin m, and the best verdict
     for each bin, the rate is 1/2 [1 - sum_m q_m + sum_m max(p_m, q_m)]: a rejected OOD point is a detection, a rejected
-    ID point a false alarm, also where calling the rejected "ID" would score higher. At coverage 1 it is (1 + TV) / 2.
+    ID point a false alarm, also where calling the rejected "ID" would score higher. With no rejections: (1 + TV) / 2.
     Arguments as of `selective_detection_probability`; defined for any number of accepted points.
 
     >>> system_detection_rate([0.9, 0.9], [0.9, 0.2], coverage=1.0)

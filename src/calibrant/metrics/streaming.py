@@ -28,8 +28,8 @@ except ImportError as error:
 _UNIT = 2**32
 
 
-class StreamingReliability(Metric):
-    """`reliability_diagram` with bins of equal width, over a stream: `update(confidence, correct)`, both (n,)."""
+class _BinnedConfidence(Metric):
+    """Count, sum of confidence and sum of correctness per bin: `update(confidence, correct)`, both (n,)."""
 
     full_state_update = False
     is_differentiable = False
@@ -53,20 +53,30 @@ class StreamingReliability(Metric):
         self.correct.index_add_(0, index, right.to(torch.int64))
         self.confidence.index_add_(0, index, (level * _UNIT).round().to(torch.int64))
 
-    def diagram(self) -> ReliabilityDiagram:
-        """The diagram of what this process has seen, or after synchronization of what all have."""
-        edges = array(bin_edges(self.bins))
-        return ReliabilityDiagram.from_sums(
-            edges, array(self.confidence) / _UNIT, array(self.correct), array(self.count)
-        )
-
-    def compute(self) -> Any:
-        """The diagram."""
-        return self.diagram()
+    def _diagram(self) -> ReliabilityDiagram:
+        edges, confidence = array(bin_edges(self.bins)), array(self.confidence) / _UNIT
+        return ReliabilityDiagram.from_sums(edges, confidence, array(self.correct), array(self.count))
 
 
-class StreamingCalibrationError(StreamingReliability):
-    """`expected_calibration_error` with bins of equal width, over a stream.
+class StreamingReliability(_BinnedConfidence):
+    """`reliability_diagram` with bins of equal width, over a stream: `update(confidence, correct)`, both (n,).
+
+    >>> metric = StreamingReliability(bins=2)
+    >>> metric.update(torch.tensor([0.3, 0.9]), torch.tensor([0, 1]))
+    >>> metric.compute()["accuracy"]
+    tensor([0., 1.])
+    """
+
+    def compute(self) -> dict[str, Tensor]:
+        """The fields of the diagram by name, as tensors: edges (bins + 1,), confidence, accuracy, count (bins,)."""
+        diagram, device = self._diagram(), self.count.device
+        fields = {name: getattr(diagram, name) for name in ("edges", "confidence", "accuracy")}
+        result = {name: torch.from_numpy(value).float().to(device) for name, value in fields.items()}
+        return result | {"count": self.count.clone()}
+
+
+class StreamingCalibrationError(_BinnedConfidence):
+    """`expected_calibration_error` with bins of equal width, over a stream: `update(confidence, correct)`, both (n,).
 
     >>> metric = StreamingCalibrationError(bins=2)
     >>> metric.update(torch.tensor([0.3, 0.9]), torch.tensor([0, 1]))
@@ -78,8 +88,8 @@ class StreamingCalibrationError(StreamingReliability):
     higher_is_better = False
 
     def compute(self) -> Tensor:
-        """The ECE, a float32 scalar."""
-        return torch.tensor(self.diagram().calibration_error, device=self.count.device)
+        """The ECE, a float32 scalar; NaN until a point was seen."""
+        return torch.tensor(self._diagram().calibration_error, device=self.count.device)
 
 
 class StreamingTotalVariation(Metric):
