@@ -13,6 +13,7 @@ from calibrant.data.sources import (
     iter_batches,
     list_sources,
     open_source,
+    outlier_parts,
 )
 from calibrant.data.splits import CIFAR_SPLIT, OUTLIER_SPLIT, Splits, split_indices
 
@@ -38,5 +39,6 @@ __all__ = [
     "list_sources",
     "loader_batches",
     "open_source",
+    "outlier_parts",
     "split_indices",
 ]

@@ -82,7 +82,7 @@ def _answers_alike(data: DatasetData) -> bool:
 
 def _from_dataset(dataset: Any) -> ArrayData | DatasetData:
     names = getattr(dataset, "classes", None)
-    classes = tuple(str(name) for name in names) if isinstance(names, (list, tuple)) else None
+    classes = tuple(str(name) for name in names) if isinstance(names, (list, tuple)) and names else None
     lazy = DatasetData(dataset, None, classes, type(dataset).__name__)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise DataError("a data set without a length cannot be split or shuffled; give a DataLoader over it instead")

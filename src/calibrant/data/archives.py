@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,13 +24,16 @@ def iterate(location: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
                 yield path.name, read_bytes(path)
         return
     try:
-        with tarfile.open(location, "r:*") as archive:
-            for member in archive:
-                name = member.name.rsplit("/", 1)[-1]
-                if member.isfile() and wanted(name):
-                    stream = archive.extractfile(member)
-                    assert stream is not None  # only links and folders have none
-                    yield name, stream.read()
+        with location.open("rb") if location.suffix == ".tar" else gzip.open(location, "rb") as stream:
+            with tarfile.open(fileobj=stream, mode="r:") as archive:
+                for member in archive:
+                    name = member.name.rsplit("/", 1)[-1]
+                    if member.isfile() and wanted(name):
+                        file = archive.extractfile(member)
+                        assert file is not None  # only links and folders have none
+                        yield name, file.read()
+            while stream.read(2**20):  # up to the checksum at the end, which tells whether all of it was right
+                pass
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise DataError(f"archive {location} is cut short or damaged ({error}); download it again") from None
 

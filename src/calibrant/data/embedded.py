@@ -65,7 +65,7 @@ def _draw(glyph: Any, rng: np.random.Generator) -> NDArray[np.float64]:
     from PIL import Image
 
     side = CELLS * 4
-    turned = glyph.rotate(rng.uniform(-12, 12), resample=Image.Resampling.BICUBIC, expand=True)
+    turned = glyph.rotate(rng.uniform(-12, 12), resample=Image.Resampling.BILINEAR, expand=True)
     width, height = int(rng.integers(17, 27)), int(rng.integers(28, 33))
     slant = rng.uniform(-0.2, 0.2)
     reach = turned.width + abs(slant) * turned.height
@@ -73,7 +73,7 @@ def _draw(glyph: Any, rng: np.random.Generator) -> NDArray[np.float64]:
         (int(reach), turned.height),
         Image.Transform.AFFINE,
         (1, slant, -max(slant, 0) * turned.height, 0, 1, 0),
-        resample=Image.Resampling.BICUBIC,
+        resample=Image.Resampling.BILINEAR,
     )
     ink = slanted.crop(slanted.getbbox()).resize((width, height), Image.Resampling.BOX)
     canvas = Image.new("L", (side, side))

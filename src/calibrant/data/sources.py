@@ -16,8 +16,10 @@ from calibrant.data.arrays import ArrayData, DataError, concatenate
 from calibrant.data.augmentation import Augmentation
 from calibrant.data.download import ARCHIVES, default_folder, download
 from calibrant.data.images import SUFFIXES
+from calibrant.data.splits import Splits
 
 Split = Literal["train", "test", "all"]
+_PARTS: tuple[Split, Split] = ("train", "test")
 _IMAGE_OPTIONS = ("size", "color")
 
 
@@ -120,7 +122,7 @@ class Spec:
         kind, _, path = head.partition(":")
         if kind not in SOURCES:
             kind, path = _kind_of(Path(head)), head
-        pairs = parse_qsl(query, keep_blank_values=True)
+        pairs = parse_qsl(query)
         info = SOURCES[kind]
         options = dict(pairs)
         for name in options:
@@ -196,8 +198,31 @@ def open_source(spec: str, *, split: Split = "train", download: bool = True) -> 
             raise DataError(f"{spec} has no test part of its own; take split='all', or draw a part with Splits")
         return _read(parsed, None, download)
     if split == "all":
-        return concatenate([_read(parsed, part, download) for part in ("train", "test")], parsed.kind)
+        return concatenate([_read(parsed, part, download) for part in _PARTS], parsed.kind)
     return _read(parsed, split, download)
+
+
+def outlier_parts(
+    spec: str, *, splits: Splits | None = None, seed: int = 0, download: bool = True
+) -> tuple[ArrayData, ArrayData, Splits | None]:
+    """(D_u, OOD test set, their split) from one source of outliers.
+
+    A source with parts of its own gives those, and the split is None. Any other is split by `splits`, which must have
+    the parts "uncertainty" and "ood_test" (the published split, say), or else at random into 60 % and 40 %.
+
+    >>> uncertainty, test, splits = outlier_parts("embedded:near")
+    >>> len(uncertainty), len(test), splits
+    (1000, 1000, None)
+    """
+    if has_parts(spec):
+        if splits is not None:
+            raise DataError(f"{spec} has a training and a test part of its own; leave splits out")
+        train, test = (open_source(spec, split=part, download=download) for part in _PARTS)
+        return train, test, None
+    whole = open_source(spec, split="all", download=download)
+    splits = splits or Splits.draw(len(whole), {"uncertainty": 0.6, "ood_test": None}, seed)
+    splits.check_size(whole)
+    return whole.subset(splits["uncertainty"]), whole.subset(splits["ood_test"]), splits
 
 
 def augmentation_for(spec: str) -> Augmentation | None:

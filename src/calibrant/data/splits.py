@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -79,10 +79,14 @@ class Splits:
             raise DataError(f"the split has no part {name!r}; it has {', '.join(self.parts)}")
         return self.parts[name]
 
-    def apply(self, data: Part) -> dict[str, Part]:
-        """The parts of `data`, by name; `data` must have the size that the split was made for."""
+    def check_size(self, data: Sized) -> None:
+        """Refuse data of another size than the split was made for."""
         if len(data) != self.size:
             raise DataError(f"the split is of {self.size} examples, but the data has {len(data)}; draw it again")
+
+    def apply(self, data: Part) -> dict[str, Part]:
+        """The parts of `data`, by name; `data` must have the size that the split was made for."""
+        self.check_size(data)
         return {name: data.subset(indices) for name, indices in self.parts.items()}
 
     def to_json(self) -> str:
@@ -111,8 +115,11 @@ class Splits:
         """Write the split; the file is either whole or not there."""
         target = Path(path)
         unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
-        unfinished.write_text(self.to_json() + "\n", encoding="utf-8")
-        unfinished.replace(target)
+        try:
+            unfinished.write_text(self.to_json() + "\n", encoding="utf-8")
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path | str) -> Splits:
