@@ -50,6 +50,15 @@ def test_order_is_profile_then_file_then_overrides(tmp_path):
     assert settings.with_("fit.rate=1e-3").fit.rate == 0.001
 
 
+def test_options_belong_to_the_choice_beside_them():
+    settings = load_settings("paper")
+    assert settings.calibration.options == {"width": 0.4}
+    assert settings.with_("calibration.weight=1").calibration.options == {"width": 0.4}
+    assert settings.with_("calibration.regularizer=esd").calibration.options == {}
+    changed = settings.with_("calibration.regularizer=dece", "calibration.options.bins=10")
+    assert changed.calibration.options == {"bins": 10}
+
+
 def test_a_file_may_name_its_profile(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("profile: paper-code\n")

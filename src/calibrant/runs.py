@@ -47,10 +47,11 @@ def stage_key(inputs: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def write_bytes(path: Path, content: bytes) -> str:
+def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
     """Write all of `content` to `path` or leave it as it was; returns the SHA-256.
 
-    The bytes go to a temporary file beside it, are forced to the disk, and are renamed over the old file.
+    The bytes go to a temporary file beside it, are forced to the disk, and are renamed over the old file. Without
+    `durable` they are not forced: that survives the end of the process, but not of the machine.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -58,7 +59,8 @@ def write_bytes(path: Path, content: bytes) -> str:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -197,11 +199,11 @@ class RunDirectory:
         write_bytes(self.root / name, content.encode())
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = True) -> str:
     """Write `rows` as CSV, columns in the order in which they first occur; whole or not at all."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return write_bytes(path, text.getvalue().encode())
+    return write_bytes(path, text.getvalue().encode(), durable=durable)

@@ -23,6 +23,9 @@ Regularizer = Literal["mmce", "weighted_mmce", "weighted_mmce_code", "esd", "dec
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
 
+_NAMING = ("regularizer",)  # the settings that `options` beside them belong to
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -60,11 +63,14 @@ class DataSettings(_Group):
     validation: Count | Annotated[float, Field(gt=0, lt=1)] = Field(
         default=5000, description="held out of the training set: a number of examples, or a fraction"
     )
-    test: Count | None = Field(default=None, description="use only so many test examples")
+    test: Count | Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="use only so many test examples; of a source without a test part, hold out so many"
+    )
     uncertainty_size: Count = Field(
         default=6000, description="D_u's share where one OOD set is split into D_u and a test set"
     )
-    splits: str | None = Field(default=None, description="JSON file of index lists to use in place of the seeded split")
+    splits: str | None = Field(default=None, description="JSON file that splits the ID data, in place of the seed")
+    uncertainty_splits: str | None = Field(default=None, description="JSON file that splits the D_u source")
     normalize: bool = Field(default=True, description="standardise inputs channel by channel, inside the saved model")
 
 
@@ -78,8 +84,9 @@ class AugmentationSettings(_Group):
 class BackboneSettings(_Group):
     """The network."""
 
-    name: str = "wrn-40-2"
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict, description="keywords of its builder")
+    name: str = Field(
+        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet-DEPTH[-WIDTH], cnn-WIDTH, mlp-HIDDEN-..."
+    )
     feature_layer: str | None = Field(
         default=None, description="whose input are the features; null: the last linear layer"
     )
@@ -102,6 +109,7 @@ class CalibrationSettings(_Group):
     regularizer: Regularizer = "weighted_mmce"
     options: dict[str, bool | int | float] = Field(default_factory=dict, description="keywords of the regularizer")
     weight: ByFamily = ByFamily(frequentist=4.0, bayesian=0.8)
+    replaces_cross_entropy: bool = Field(default=False, description="train on E alone, as for the focal loss")
     share: Fraction = Field(
         default=0.0, description="part of the training data kept for the regularizer alone; 0: all, twice"
     )
@@ -118,7 +126,7 @@ class OptimizerSettings(_Group):
     """What the two training stages have in common."""
 
     epochs: Count
-    batch_size: Count
+    batch_size: Count = Field(description="of all ranks together")
     optimizer: Literal["sgd", "adam"] = "sgd"
     rate: Positive
     rho_rate: Positive | None = Field(default=None, description="rate of the log variances; null: the same rate")
@@ -167,9 +175,10 @@ class FinetuneSettings(OptimizerSettings):
 
 
 class OutlierSettings(_Group):
-    """The four outlier scores that the selector reads."""
+    """The outlier scores that the selector reads."""
 
-    neighbors: Count = 8
+    scores: tuple[Literal["density", "forest", "svm", "neighbors"], ...] = ("density", "forest", "svm", "neighbors")
+    neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
     trees: Count = 100
     max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
     average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
@@ -178,18 +187,22 @@ class OutlierSettings(_Group):
 class SelectorSettings(_Group):
     """The selector and its threshold."""
 
-    objective: Literal["selective_mmce", "selective_mmce_code", "selective_cross_entropy"] = "selective_mmce"
-    hidden: tuple[Count, ...] = (64, 64)
+    objective: Literal["calibration", "classification"] = "calibration"
+    variant: Literal["printed", "published"] = Field(default="printed", description="of the calibration objective")
+    eta: NonNegative = 0.01
+    width: Positive = 0.2
+    group: Count | None = Field(default=None, description="the objective of groups of so many, without sampling them")
+    target_coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="classification: xi")
+    penalty: Positive = Field(default=32.0, description="classification: weight of the missing coverage")
+    hidden: Count = 64
     rate: Positive = 0.001
     weight_decay: NonNegative = 1e-5
-    steps: Count = 250_000
-    batch_size: Count | None = Field(default=32, description="null: all of the validation data in every step")
-    width: Positive = 0.2
-    eta: NonNegative = 0.01
-    coverage: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.5, description="at which the saved threshold accepts"
-    )
-    threshold: Literal["validation", "test"] = "validation"
+    steps: Count | None = Field(default=None, description="null: 250,000 with minibatches, at most 1,000 without")
+    batch_size: Count | None = Field(default=None, description="null: all of the validation data in every step")
+    holdout: Fraction = Field(default=0.0, description="part of the validation data that says when to stop")
+    views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")
+    coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="of the threshold that is saved")
+    threshold: Literal["validation", "test"] = Field(default="validation", description="data that sets the threshold")
 
 
 class ReportSettings(_Group):
@@ -205,8 +218,6 @@ class EngineSettings(_Group):
     """Where and how it runs; of these only `precision` belongs to what determines a result."""
 
     device: str = Field(default="auto", description="auto, cpu, cuda, mps")
-    devices: Count = 1
-    nodes: Count = 1
     precision: Precision = "32-true"
     compile: bool = False
     checkpoint_seconds: NonNegative = Field(default=60.0, description="save at least so often; 0: after every step")
@@ -320,8 +331,14 @@ def _lay_over(settings: Settings, changes: Mapping[str, Any], where: str) -> Set
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """`changes` over `base`, group by group; anything but a group is replaced whole."""
+    """`changes` over `base`, group by group; anything else is replaced whole, and another choice drops its options."""
     merged = dict(base)
+    if (
+        "options" in base
+        and "options" not in changes
+        and any(base.get(k) != v for k, v in changes.items() if k in _NAMING)
+    ):
+        merged["options"] = {}
     for key, value in changes.items():
         field = model.model_fields.get(str(key))
         kind = field.annotation if field else None

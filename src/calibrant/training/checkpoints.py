@@ -1,0 +1,106 @@
+"""Checkpoints: two generations of safetensors and JSON, so that a save that is cut short costs nothing.
+
+A checkpoint is `checkpoint-0.safetensors` and `checkpoint-0.json`, the next one `checkpoint-1...`, then 0 again. The
+JSON is written last and holds the checksum of the tensors and of itself; whatever does not match is not looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant.runs import RunError, read_json, read_tensors, write_json, write_tensors
+
+
+@dataclass
+class Checkpoint:
+    """Tensors by name, and everything else as JSON values."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class CheckpointStore:
+    """The two newest checkpoints of a stage, in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._serial = max((serial for serial, _ in self._records()), default=-1)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write over the older of the two; the newer one stays until this one is whole."""
+        serial = self._serial + 1
+        tensors, record = self._files(serial % 2)
+        checksum = write_tensors(tensors, checkpoint.tensors)
+        content = {"serial": serial, "sha256": checksum, "values": checkpoint.values}
+        write_json(record, {**content, "self": _checksum(content)})
+        self._serial = serial
+
+    def load(self) -> Checkpoint | None:
+        """The newest whole checkpoint; None if there never was one, an error if all are damaged."""
+        for _, record in sorted(self._records(), key=lambda entry: entry[0], reverse=True):
+            tensors, _ = self._files(record["serial"] % 2)
+            try:
+                return Checkpoint(read_tensors(tensors, record["sha256"]), record["values"])
+            except RunError:
+                continue
+        if any(self._files(slot)[1].exists() for slot in (0, 1)):
+            raise RunError(
+                f"no checkpoint in {self.folder} is whole any more; delete the folder to start from the beginning"
+            )
+        return None
+
+    def clear(self) -> None:
+        """Remove both, once the stage has its result."""
+        for slot in (0, 1):
+            for path in self._files(slot)[::-1]:
+                path.unlink(missing_ok=True)
+
+    def _files(self, slot: int) -> tuple[Path, Path]:
+        return self.folder / f"checkpoint-{slot}.safetensors", self.folder / f"checkpoint-{slot}.json"
+
+    def _records(self) -> list[tuple[int, dict[str, Any]]]:
+        """The serial numbers and records of the slots whose JSON is whole."""
+        found = []
+        for slot in (0, 1):
+            _, path = self._files(slot)
+            try:
+                record = read_json(path) if path.exists() else None
+            except RunError:
+                record = None
+            if isinstance(record, dict) and record.pop("self", None) == _checksum(record):
+                found.append((record["serial"], record))
+        return found
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:
+    """The state of `optimizer` as named tensors and JSON values."""
+    state = optimizer.state_dict()
+    packed = Checkpoint(values={"groups": state["param_groups"], "state": {}})
+    for index, entries in state["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                packed.tensors[f"{index}.{name}"] = value
+            else:
+                packed.values["state"][f"{index}.{name}"] = value
+    return packed
+
+
+def unpack_optimizer(optimizer: torch.optim.Optimizer, packed: Checkpoint) -> None:
+    """Put `pack_optimizer`'s result into `optimizer`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**packed.tensors, **packed.values["state"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": packed.values["groups"]})

@@ -1,0 +1,171 @@
+"""The data of a run: training, validation and test examples, D_u, OOD test sets, and how they were split."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
+
+from calibrant.data import (
+    ArrayData,
+    DataError,
+    DatasetData,
+    Spec,
+    Splits,
+    as_data,
+    has_parts,
+    loader_batches,
+    open_source,
+)
+from calibrant.settings import DataSettings
+
+Examples = ArrayData | DatasetData
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """All that a run reads. `uncertainty` is D_u; `splits` says by index which example went where."""
+
+    train: Examples
+    validation: Examples
+    test: Examples | None = None
+    uncertainty: Examples | None = None
+    ood: Mapping[str, Examples] = field(default_factory=dict)
+    splits: Mapping[str, Splits] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = self.train.take(torch.tensor([0]))[0].shape[1:]
+        others = {"validation": self.validation, "test": self.test, "uncertainty": self.uncertainty, **self.ood}
+        for name, data in others.items():
+            if data is not None and (found := data.take(torch.tensor([0]))[0].shape[1:]) != shape:
+                raise ValueError(f"{name} has inputs of shape {tuple(found)}, but the training data of {tuple(shape)}")
+
+    def splits_json(self) -> str:
+        """All splits as JSON text."""
+        return json.dumps({name: json.loads(splits.to_json()) for name, splits in self.splits.items()}) + "\n"
+
+
+def open_data(settings: DataSettings, seed: int) -> TrainingData:
+    """What the settings name, split by `seed`.
+
+    A D_u source without parts of its own is split into D_u and an OOD test set; of one with parts, D_u is the training
+    part. With the embedded source D_u and the OOD test sets are its own unless others are named.
+    """
+    source = _located(settings.source, settings.root)
+    splits: dict[str, Splits] = {}
+    whole, test = _with_test(source, settings, seed, splits)
+    splits["train"] = _split(
+        whole, settings.splits, {"validation": settings.validation, "train": settings.train}, seed, stratify=True
+    )
+    parts = splits["train"].apply(whole)
+    own = settings.uncertainty is None and source == "embedded"
+    uncertainty: ArrayData | None = None
+    ood: dict[str, Examples] = {}
+    if own or settings.uncertainty is not None:
+        spec = "embedded:ood" if settings.uncertainty is None else _located(settings.uncertainty, settings.root)
+        uncertainty, ood = _uncertainty(spec, settings, seed, splits)
+    for spec in settings.ood or (("embedded:near", "embedded:far") if own else ()):
+        located = _located(spec, settings.root)
+        ood[_short(spec)] = open_source(located, split="test" if has_parts(located) else "all")
+    return TrainingData(parts["train"], parts["validation"], test, uncertainty, ood, splits)
+
+
+def _with_test(
+    source: str, settings: DataSettings, seed: int, splits: dict[str, Splits]
+) -> tuple[ArrayData, ArrayData | None]:
+    if has_parts(source):
+        test = open_source(source, split="test")
+        if settings.test is not None:
+            splits["test"] = _split(test, None, {"test": settings.test}, seed)
+            test = splits["test"].apply(test)["test"]
+        return open_source(source), test
+    whole = open_source(source, split="all")
+    splits["test"] = _split(whole, None, {"test": settings.test or 0.2, "rest": None}, seed, stratify=True)
+    return splits["test"].apply(whole)["rest"], splits["test"].apply(whole)["test"]
+
+
+def _uncertainty(
+    spec: str, settings: DataSettings, seed: int, splits: dict[str, Splits]
+) -> tuple[ArrayData, dict[str, Examples]]:
+    if has_parts(spec):
+        test = {} if spec == "embedded:ood" else {_short(spec): open_source(spec, split="test")}
+        return open_source(spec), dict(test)
+    whole = open_source(spec, split="all")
+    size = settings.uncertainty_size
+    splits["uncertainty"] = _split(whole, settings.uncertainty_splits, {"uncertainty": size, "ood_test": None}, seed)
+    parts = splits["uncertainty"].apply(whole)
+    return parts["uncertainty"], {_short(spec): parts["ood_test"]}
+
+
+def _split(
+    data: ArrayData, file: str | None, sizes: dict[str, int | float | None], seed: int, *, stratify: bool = False
+) -> Splits:
+    if file is not None:
+        splits = Splits.load(Path(file))
+        for name in sizes:
+            _ = splits[name]
+        return splits
+    return Splits.draw(len(data), sizes, seed, data.labels if stratify else None)
+
+
+def _located(spec: str, root: str | None) -> str:
+    """`spec` with `root` as its path, if it is a published set without one."""
+    parsed = Spec.parse(spec)
+    return spec if parsed.path or root is None or parsed.kind == "embedded" else f"{parsed.kind}:{root}"
+
+
+def _short(spec: str) -> str:
+    """A name for tables: near, far, lsun-resize, or the file's own."""
+    parsed = Spec.parse(spec)
+    if parsed.kind == "embedded":
+        return parsed.path or "digits"
+    return (
+        parsed.kind
+        if parsed.kind in ("cifar10", "cifar100") or parsed.kind.endswith("-resize")
+        else Path(parsed.path).stem
+    )
+
+
+def as_examples(X: object, y: object = None) -> Examples:
+    """`X` (and `y`) of any form that users have, as examples that can be taken by index.
+
+    A loader in plain random or sequential order with the usual collation stands for its data set; any other one is
+    read once, and what it yields is kept.
+    """
+    data = as_data(X, y)
+    if not isinstance(data, DataLoader):
+        return data
+    plain = data.batch_sampler is not None and type(data.sampler) in (RandomSampler, SequentialSampler)
+    if plain and data.collate_fn is default_collate and hasattr(data.dataset, "__len__"):
+        return as_examples(data.dataset)
+    batches = list(loader_batches(data))
+    if not batches:
+        raise DataError("the loader is empty")
+    labels = [target for _, target in batches if target is not None]
+    return ArrayData(torch.cat([inputs for inputs, _ in batches]), torch.cat(labels) if labels else None)
+
+
+def fingerprint(data: Examples | None) -> str | None:
+    """What identifies `data` in the key of a stage.
+
+    Data in memory: the hash of its values. A data set that is read when needed: its type, length and selection, so a
+    change within its files is not noticed.
+    """
+    if data is None or isinstance(data, ArrayData):
+        return None if data is None else data.fingerprint
+    text = json.dumps([type(data.dataset).__qualname__, len(data.dataset), list(data.indices or ())])
+    return "lazy-" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def class_count(data: Examples) -> int:
+    """The number of classes; for a data set that is read when needed, by its class names or by reading its labels."""
+    if isinstance(data, ArrayData):
+        return data.num_classes
+    if data.classes is not None:
+        return len(data.classes)
+    return 1 + max(int(data.take(torch.tensor([index]))[1]) for index in range(len(data)))  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""From a network to the model that is trained: input normalization inside, q(theta) around it for Bayesian schemes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.data import ArrayData, channel_statistics
+from calibrant.ensemble import Ensemble
+from calibrant.posterior import MeanField
+from calibrant.schemes import Scheme
+from calibrant.settings import PosteriorSettings
+from calibrant.training.inputs import Examples, class_count
+from calibrant.training.normalization import Normalize
+
+
+def assemble(
+    network: nn.Module, scheme: Scheme, posterior: PosteriorSettings, statistics: tuple[Tensor, Tensor] | None
+) -> nn.Module:
+    """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given."""
+    model = network if statistics is None else Normalize(network, *statistics)
+    if not scheme.bayesian:
+        return model
+    return MeanField(model, prior_std=posterior.prior_std, init_std=posterior.init_std)
+
+
+_SAMPLE = 2048  # examples of a data set that is read when needed
+
+
+def input_statistics(data: Examples, normalize: bool) -> tuple[Tensor, Tensor] | None:
+    """Mean and standard deviation of every channel; None for tokens, 0 and 1 where `normalize` is off."""
+    sample = data.inputs if isinstance(data, ArrayData) else data.take(torch.arange(min(_SAMPLE, len(data))))[0]
+    if not sample.is_floating_point() and sample.dtype != torch.uint8:
+        return None
+    if normalize:
+        return channel_statistics(sample)
+    return torch.zeros(sample.shape[1]), torch.ones(sample.shape[1])
+
+
+@torch.no_grad()
+def check_outputs(model: nn.Module, data: Examples) -> None:
+    """Refuse a network whose output does not fit the labels of `data`."""
+    was_training, model = model.training, model.eval()
+    logits = model(data.take(torch.arange(min(2, len(data))))[0].to(next(model.parameters()).device))
+    model.train(was_training)
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        raise ValueError("module must return logits of shape (batch, classes)")
+    outputs = logits.shape[1]
+    known = isinstance(data, ArrayData) or data.classes is not None
+    needed = class_count(data) if known else outputs
+    if outputs < needed or (data.classes is not None and outputs != needed):
+        raise ValueError(
+            f"module has {outputs} outputs, but the training data has {needed} classes; give its last layer {needed}"
+        )
+
+
+def as_ensemble(model: nn.Module, members: int, seed: int) -> Ensemble:
+    """`members` draws of a Bayesian model; a deterministic one as an ensemble of one."""
+    return model.sample(members, seed) if isinstance(model, MeanField) else Ensemble.of(model)

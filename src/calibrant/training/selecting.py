@@ -1,0 +1,184 @@
+"""The last stages: outlier scores of the members' features, then the selector and its threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from calibrant.data import Augmentation, split_indices
+from calibrant.outliers import OutlierScores
+from calibrant.predictions import Predictions
+from calibrant.runs import Stage, write_tensors
+from calibrant.schemes import Scheme
+from calibrant.selective import Selector, Training
+from calibrant.training import keys
+from calibrant.training.inputs import Examples
+from calibrant.training.outputs import InOrder, Outputs
+from calibrant.training.predicting import keep, predict_stage, prediction_sets, stage_of
+from calibrant.training.randomness import derive
+
+if TYPE_CHECKING:
+    from calibrant.ensemble import Ensemble
+    from calibrant.settings import OutlierSettings, SelectorSettings
+    from calibrant.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Fitted outlier scores, the outputs with them, and the validation data's views (V, N, ...) for the selector."""
+
+    stage: Stage
+    scorer: OutlierScores
+    outputs: dict[str, Outputs]
+    views: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A fitted selector with its threshold in force, the scores it reads, and the outputs with its gate."""
+
+    selector: Selector
+    scorer: OutlierScores
+    outputs: dict[str, Outputs]
+
+
+def score_stage(workspace: Workspace, scheme: Scheme) -> Scored:
+    """Fit the outlier scores to training features and score every set.
+
+    The same passes over the data give the predictions, so the predict stage is written along, if it is missing.
+    """
+    base = replace(scheme, selective=False)
+    predicted = stage_of(workspace, base)
+    stage = workspace.run.stage(f"score-{base}", keys.score_inputs(workspace.settings, predicted.key))
+    if not stage.finished:
+        ensemble = workspace.ensemble(base)
+        with workspace.unfinished(predicted) as predict_too, workspace.unfinished(stage) as to_do:
+            if to_do and workspace.fabric.is_global_zero:
+                _score(workspace, ensemble, stage, predicted if predict_too else None)
+    outputs = predict_stage(workspace, base)
+    scored = stage.tensors("scores.safetensors")
+    outputs = {name: replace(found, outlier_scores=scored[f"set:{name}"]) for name, found in outputs.items()}
+    scorer = OutlierScores.from_state(stage.result["scorer"], stage.tensors("scorer.safetensors"))
+    views = {name[5:]: value for name, value in scored.items() if name.startswith("view:")}
+    return Scored(stage, scorer, outputs, views)
+
+
+def _score(workspace: Workspace, ensemble: Ensemble, stage: Stage, predicted: Stage | None) -> None:
+    settings, data = workspace.settings, workspace.data
+
+    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> Predictions:
+        loader = InOrder(part, settings.engine.predict_batch_size, augmentation, seed)
+        return ensemble.predict(loader, feature_layer=settings.backbone.feature_layer)
+
+    scorer = _scorer(settings.outliers, settings.seed)
+    scorer.fit(_features(run(_reference(data.train, settings.outliers, settings.seed)), settings.outliers))
+    predictions = {name: run(part) for name, part in prediction_sets(data).items()}
+    scores = {n: scorer.score(_features(found, settings.outliers)) for n, found in predictions.items()}
+    views = _views(workspace, run, scorer, predictions["validation"], scores["validation"])
+    if predicted is not None:
+        keep(predicted, predictions)
+    tensors = {**{f"set:{name}": value for name, value in scores.items()}, **views}
+    files = {
+        "scores.safetensors": write_tensors(stage.path / "scores.safetensors", tensors),
+        "scorer.safetensors": write_tensors(stage.path / "scorer.safetensors", scorer.state_dict()),
+    }
+    stage.finish({"scorer": scorer.config()}, files)
+
+
+def _views(
+    workspace: Workspace,
+    run: Callable[..., Predictions],
+    scorer: OutlierScores,
+    plain: Predictions,
+    plain_scores: Tensor,
+) -> dict[str, Tensor]:
+    """What the selector is fitted to, of the validation data and its augmented copies: (V, N, ...) each."""
+    settings = workspace.settings
+    augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
+    found = [(Outputs.of(plain), plain_scores)]
+    for view in range(1, settings.selector.views):
+        predictions = run(workspace.data.validation, augmentation, derive(settings.seed, "selector view", view))
+        found.append((Outputs.of(predictions), scorer.score(_features(predictions, settings.outliers))))
+    return {
+        "view:confidence": torch.stack([outputs.confidence for outputs, _ in found]),
+        "view:scores": torch.stack([scores for _, scores in found]),
+        "view:correct": torch.stack([outputs.correct for outputs, _ in found]),
+        "view:cross_entropy": torch.stack([outputs.cross_entropy for outputs, _ in found]),
+    }
+
+
+def _scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
+    options: dict[str, dict[str, Any]] = {"neighbors": {"k": settings.neighbors}, "forest": {"trees": settings.trees}}
+    return OutlierScores(
+        settings.scores,
+        options={name: values for name, values in options.items() if name in settings.scores},
+        max_points=settings.max_points or 2**62,
+        seed=seed,
+    )
+
+
+def _reference(train: Examples, settings: OutlierSettings, seed: int) -> Examples:
+    """The training examples whose features are kept."""
+    if settings.max_points is None or settings.max_points >= len(train):
+        return train
+    chosen = split_indices(len(train), {"reference": settings.max_points}, derive(seed, "reference") >> 1)
+    return train.subset(chosen["reference"])
+
+
+def _features(predictions: Predictions, settings: OutlierSettings) -> Tensor:
+    """Features (K, N, D), or (1, N, D) averaged over the members."""
+    if predictions.features is None:
+        raise ValueError(
+            "the network has no linear layer whose input could be the features; set backbone.feature_layer"
+        )
+    return predictions.features.mean(0, keepdim=True) if settings.average == "features" else predictions.features
+
+
+def select_stage(workspace: Workspace, scheme: Scheme, scored: Scored) -> Selection:
+    """Fit the selector to validation data and set its threshold."""
+    settings = workspace.settings.selector
+    stage = workspace.run.stage(f"select-{scheme}", keys.select_inputs(workspace.settings, scored.stage.key))
+    if not stage.finished:
+        with workspace.unfinished(stage) as to_do:
+            if to_do and workspace.fabric.is_global_zero:
+                _select(stage, settings, scored, workspace.settings.seed)
+    selector = Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
+    outputs = {
+        name: replace(found, gate=selector.relaxed(found.confidence, found.outlier_scores))
+        for name, found in scored.outputs.items()
+    }
+    return Selection(selector, scored.scorer, outputs)
+
+
+def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> None:
+    selector = build_selector(settings, seed)
+    views = scored.views
+    loss = views["cross_entropy"] if settings.objective == "classification" else None
+    selector.fit(views["confidence"], views["scores"], views["correct"], cross_entropy=loss)
+    given: tuple[Any, ...] = ()
+    if settings.threshold == "test" and "test" in scored.outputs:
+        given = (scored.outputs["test"].confidence, scored.outputs["test"].outlier_scores)
+    threshold = selector.threshold(settings.coverage, *given)
+    files = {"selector.safetensors": write_tensors(stage.path / "selector.safetensors", selector.state_dict())}
+    summary = {"selector": selector.config(), "threshold": threshold.value, "coverage": threshold.achieved}
+    stage.finish(summary, files)
+
+
+def build_selector(settings: SelectorSettings, seed: int) -> Selector:
+    """The selector that the settings describe, not fitted."""
+    training = Training(
+        batch_size=settings.batch_size,
+        steps=settings.steps,
+        learning_rate=settings.rate,
+        weight_decay=settings.weight_decay,
+        holdout=settings.holdout,
+    )
+    if settings.objective == "classification":
+        own: dict[str, Any] = {"coverage": settings.target_coverage, "penalty": settings.penalty}
+    else:
+        own = {"eta": settings.eta, "width": settings.width, "variant": settings.variant, "group": settings.group}
+    return Selector(settings.objective, training=training, hidden=settings.hidden, seed=seed, **own)

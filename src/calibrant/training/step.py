@@ -1,0 +1,84 @@
+"""One training step's forward half: a batch, the network at a few draws of theta, and the terms of the loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from calibrant.objective import Objective
+from calibrant.posterior import MeanField
+from calibrant.training.distributed import gather_with_gradients
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The examples of one step: ID with labels; the regularizer's own and those of D_u, where there are any."""
+
+    inputs: Tensor
+    labels: Tensor
+    regularizer_inputs: Tensor | None = None
+    regularizer_labels: Tensor | None = None
+    outliers: Tensor | None = None
+
+    def together(self) -> Tensor:
+        """All inputs in one tensor, for one forward pass: BatchNorm's statistics are shared."""
+        parts = (self.inputs, self.regularizer_inputs, self.outliers)
+        present = [part for part in parts if part is not None]
+        return present[0] if len(present) == 1 else torch.cat(present)
+
+
+class Draws(nn.Module):
+    """The network as a training step sees it: logits (S, B, C) at S draws of theta, and the KL.
+
+    One module with one forward pass, because that is what DDP and `torch.compile` wrap. A deterministic network has
+    S = 1 and no KL.
+    """
+
+    def __init__(self, model: nn.Module, draws: int = 1) -> None:
+        super().__init__()
+        self.model = model
+        self.draws = draws if isinstance(model, MeanField) else 1
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits (S, B, C) and the KL."""
+        logits = torch.stack([self.model(inputs) for _ in range(self.draws)])
+        return logits, self.model.kl() if isinstance(self.model, MeanField) else None
+
+
+def loss_terms(
+    network: nn.Module, objective: Objective, batch: Batch, fabric: Fabric, *, gather: bool = False
+) -> dict[str, Tensor]:
+    """The objective's terms, each averaged over the draws, and the accuracy on the ID examples.
+
+    With `gather` the regularizer is evaluated on the examples of all ranks together.
+    """
+    logits, kl = network(batch.together())
+    ends = [len(batch.labels), len(batch.labels) + len(_or_empty(batch.regularizer_labels, batch.labels))]
+    own, extra, outliers = logits[:, : ends[0]], logits[:, ends[0] : ends[1]], logits[:, ends[1] :]
+    extra_labels = batch.regularizer_labels
+    if gather and extra_labels is None:
+        extra, extra_labels = own, batch.labels
+    if gather and extra_labels is not None:
+        extra = gather_with_gradients(extra.transpose(0, 1), fabric).transpose(0, 1)
+        extra_labels = gather_with_gradients(extra_labels, fabric)
+    draws = [
+        objective(
+            own[s],
+            batch.labels,
+            kl=kl,
+            outlier_logits=None if batch.outliers is None else outliers[s],
+            regularizer_logits=None if extra_labels is None else extra[s],
+            regularizer_labels=extra_labels,
+        )
+        for s in range(len(logits))
+    ]
+    terms = {name: torch.stack([draw[name] for draw in draws]).mean() for name in draws[0]}
+    terms["accuracy"] = (own.detach().argmax(-1) == batch.labels).float().mean()
+    return terms
+
+
+def _or_empty(labels: Tensor | None, like: Tensor) -> Tensor:
+    return like[:0] if labels is None else labels

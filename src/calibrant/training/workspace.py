@@ -1,0 +1,169 @@
+"""The chain of stages over one run directory: fit, fine-tune, predict, score, select; each run once, then reused."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from calibrant.backbones import build
+from calibrant.ensemble import Ensemble
+from calibrant.runs import RunDirectory, Stage, write_csv, write_tensors
+from calibrant.schemes import Scheme
+from calibrant.settings import Settings
+from calibrant.training import keys
+from calibrant.training.checkpoints import CheckpointStore
+from calibrant.training.distributed import agree, make_fabric
+from calibrant.training.finetune import finetune
+from calibrant.training.fit import fit
+from calibrant.training.inputs import TrainingData, class_count
+from calibrant.training.logging import row_listener
+from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
+from calibrant.training.outputs import Outputs
+from calibrant.training.predicting import predict_stage
+from calibrant.training.randomness import derive, seeded
+from calibrant.training.resume import Saver
+from calibrant.training.selecting import Selection, score_stage, select_stage
+from calibrant.training.task import Task
+
+MODEL = "model.safetensors"
+
+
+class Workspace:
+    """Trained models of any scheme on `data`; whatever is not in the run directory yet is made when it is asked for.
+
+    Args:
+        data: what to train, validate and test on.
+        settings: all settings; `settings.seed` is the one seed.
+        out: the run directory; None takes a temporary one that goes with this object.
+        network: a module of your own in place of `settings.backbone`; it is copied, and its weights are the start.
+        progress: show bars; None shows them on a terminal.
+    """
+
+    def __init__(
+        self,
+        data: TrainingData,
+        settings: Settings,
+        out: str | Path | None = None,
+        *,
+        network: nn.Module | None = None,
+        fabric: Fabric | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.data, self.settings, self.network, self.progress = data, settings, network, progress
+        self._temporary = tempfile.TemporaryDirectory(prefix="calibrant-") if out is None else None
+        self.run = RunDirectory(out if self._temporary is None else self._temporary.name)  # type: ignore[arg-type]
+        self.fabric = fabric or make_fabric(settings.engine)
+        self._statistics = input_statistics(data.train, settings.data.normalize)
+        check_outputs(self._fresh(Scheme()), data.train)
+
+    def model(self, scheme: Scheme | str) -> nn.Module:
+        """The trained network of `scheme`, in evaluation mode: a `MeanField` for Bayesian ones."""
+        scheme = _unselective(scheme)
+        model = self._fresh(scheme)
+        model.load_state_dict(self._trained(scheme).tensors(MODEL))
+        return model.to(self.fabric.device).eval()
+
+    def ensemble(self, scheme: Scheme | str) -> Ensemble:
+        """The members of `scheme` that predict: `posterior.members` draws, or the one network."""
+        seed = derive(self.settings.seed, "members") >> 1
+        return as_ensemble(self.model(scheme), self.settings.posterior.members, seed)
+
+    def outputs(self, scheme: Scheme | str) -> dict[str, Outputs]:
+        """Predictions on `validation`, `test` and every OOD set; for a selective scheme with its scores and gates."""
+        scheme = Scheme.parse(scheme)
+        if scheme.selective:
+            return self.selection(scheme).outputs
+        return predict_stage(self, scheme)
+
+    def selection(self, scheme: Scheme | str) -> Selection:
+        """The selector of a selective scheme, its outlier scores, and the outputs with both."""
+        scheme = replace(Scheme.parse(scheme), selective=True)
+        return select_stage(self, scheme, score_stage(self, scheme))
+
+    def train(self, *schemes: Scheme | str) -> dict[str, dict[str, Outputs]]:
+        """Run every stage that `schemes` need; returns their outputs by name.
+
+        Selective schemes go first, because their predictions serve the others too.
+        """
+        wanted = [Scheme.parse(scheme) for scheme in schemes]
+        self._check(wanted)
+        if self.fabric.is_global_zero:
+            self.run.write_text("settings.yaml", self.settings.to_yaml())
+            self.run.write_text("splits.json", self.data.splits_json())
+        found = {str(s): self.outputs(s) for s in sorted(wanted, key=lambda s: not s.selective)}
+        return {str(scheme): found[str(scheme)] for scheme in wanted}
+
+    def stage(self, scheme: Scheme | str) -> Stage:
+        """The fit or fine-tune of `scheme`, run or not: its folder, key, metrics and result."""
+        scheme = _unselective(scheme)
+        if scheme.parent is None:
+            return self.run.stage(f"fit-{scheme}", keys.fit_inputs(scheme, self.settings, self.data, self.network))
+        parent = self.stage(scheme.parent).key
+        return self.run.stage(f"fine-tune-{scheme}", keys.finetune_inputs(scheme, self.settings, self.data, parent))
+
+    @contextlib.contextmanager
+    def unfinished(self, stage: Stage) -> Iterator[bool]:
+        """Hold `stage` (rank 0 does, for all) and say whether it is still to be run; all ranks leave together."""
+        with stage.locked() if self.fabric.is_global_zero else contextlib.nullcontext():
+            yield not agree(stage.finished, self.fabric)
+            self.fabric.barrier()
+
+    def _trained(self, scheme: Scheme) -> Stage:
+        """The finished fit or fine-tune of `scheme`."""
+        self._check([scheme])
+        stage = self.stage(scheme)
+        if stage.finished:
+            return stage
+        start = None if scheme.parent is None else self.model(scheme.parent)
+        with self.unfinished(stage) as to_do:
+            if to_do:
+                self._run(scheme, stage, self._fresh(scheme) if start is None else start)
+        return stage
+
+    def _run(self, scheme: Scheme, stage: Stage, model: nn.Module) -> None:
+        engine = self.settings.engine
+        store = CheckpointStore(stage.path)
+        task = Task(
+            model,
+            self.data,
+            scheme,
+            self.settings,
+            self.fabric,
+            seed=self.settings.seed,
+            saver=Saver(store, seconds=engine.checkpoint_seconds, steps=engine.checkpoint_steps),
+            on_epoch=row_listener(stage.path, tensorboard=engine.tensorboard),
+            progress=self.progress,
+        )
+        rows = finetune(task) if scheme.ocm else fit(task)
+        if self.fabric.is_global_zero:
+            files = {MODEL: write_tensors(stage.path / MODEL, model.state_dict())}
+            files["metrics.csv"] = write_csv(stage.path / "metrics.csv", rows)
+            stage.finish({"scheme": str(scheme), **rows[-1]}, files)
+            store.clear()
+
+    def _fresh(self, scheme: Scheme) -> nn.Module:
+        """The untrained model of `scheme`: the same weights for all of them."""
+        if self.network is not None:
+            network = copy.deepcopy(self.network)
+        else:
+            shape, classes = self.data.train.take(torch.tensor([0]))[0].shape[1:], class_count(self.data.train)
+            with seeded(derive(self.settings.seed, "network")):
+                network = build(self.settings.backbone.name, tuple(shape), classes)
+        return assemble(network, scheme, self.settings.posterior, self._statistics)
+
+    def _check(self, schemes: list[Scheme]) -> None:
+        needy = [str(scheme) for scheme in schemes if scheme.ocm]
+        if needy and self.data.uncertainty is None:
+            raise ValueError(f"uncertainty data (D_u) is missing: {needy[0]} needs unlabelled outliers to fine-tune on")
+
+
+def _unselective(scheme: Scheme | str) -> Scheme:
+    return replace(Scheme.parse(scheme), selective=False)
