@@ -157,11 +157,13 @@ def test_small_datasets_are_read_once() -> None:
 
 
 def test_random_datasets_stay_random() -> None:
-    data = as_data(Pictures(transform=lambda image: torch.rand(2)))
+    state = torch.get_rng_state()
+    data = as_data(Pictures(transform=lambda image: torch.rand(2, dtype=torch.float64)))
+    assert torch.equal(torch.get_rng_state(), state)
     assert isinstance(data, DatasetData)
     part = data.subset([3, 4, 8]).subset([2, 0])
     inputs, labels = part.take(torch.tensor([0, 1]))
-    assert inputs.shape == (2, 2)
+    assert (inputs.shape, inputs.dtype) == ((2, 2), torch.float32)
     assert labels is not None
     assert labels.tolist() == [0, 1]
     assert len(part) == 2

@@ -101,6 +101,7 @@ def test_outliers_for_training_and_for_the_test(tmp_path: Path) -> None:
     assert splits is not None
     assert (len(uncertainty), len(test)) == (6, 4)
     assert sorted(torch.cat([uncertainty.inputs, test.inputs]).flatten().tolist()) == list(range(10))
+    assert len(outlier_parts(spec, uncertainty_size=7)[1]) == 3
     given = Splits(10, {"uncertainty": torch.tensor([3, 1]), "ood_test": torch.tensor([2])})
     assert outlier_parts(spec, splits=given)[0].inputs.flatten().tolist() == [3, 1]
     with pytest.raises(DataError, match="split is of 11 examples, but the data has 10"):

@@ -20,10 +20,11 @@ PROBES = 8  # examples read twice, to see whether a data set answers twice alike
 
 
 def to_input(value: Any) -> Tensor:
-    """One example's input as a tensor: PIL images as uint8 (C, H, W), numbers as they are."""
+    """One example's input as a tensor: PIL images as uint8 (C, H, W), numbers as they are but float64 as float32."""
     if looks_like_image(value):
         return pil_to_tensor(value)
-    return value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    result = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    return result.float() if result.dtype == torch.float64 else result
 
 
 def unpack(sample: Any) -> tuple[Any, Any]:
@@ -74,10 +75,12 @@ class DatasetData(Dataset[Any]):
         return DatasetData(self.dataset, own, self.classes, self.name)
 
 
-def _answers_alike(data: DatasetData) -> bool:
-    """Whether the first examples are the same when read again; a random transform makes them differ."""
+def _may_be_kept(data: DatasetData) -> bool:
+    """Whether the data fits in memory and its first examples are the same when read again (no random transform)."""
     probes = torch.arange(min(PROBES, len(data)))
-    return torch.equal(data.take(probes)[0], data.take(probes)[0])
+    with torch.random.fork_rng(devices=[]):  # the probe leaves the user's generator where it was
+        once, again = data.take(probes)[0], data.take(probes)[0]
+    return once.nbytes * len(data) <= IN_MEMORY_BYTES * len(probes) and torch.equal(once, again)
 
 
 def _from_dataset(dataset: Any) -> ArrayData | DatasetData:
@@ -90,8 +93,7 @@ def _from_dataset(dataset: Any) -> ArrayData | DatasetData:
         raise DataError("the data set is empty")
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) <= 2:
         return _from_arrays(dataset.tensors[0], dataset.tensors[1] if len(dataset.tensors) == 2 else None)
-    first = lazy.take(torch.zeros(1, dtype=torch.long))[0]
-    if first.nbytes * len(lazy) > IN_MEMORY_BYTES or not _answers_alike(lazy):
+    if not _may_be_kept(lazy):
         return lazy
     inputs, labels = lazy.take(torch.arange(len(lazy)))
     return ArrayData(inputs[:, None] if inputs.dim() == 1 else inputs, labels, classes, lazy.name)
@@ -114,7 +116,7 @@ def _from_arrays(inputs: Any, labels: Any) -> ArrayData:
             raise DataError("X must be rectangular: its rows have different lengths") from None
     if labels is None:
         return ArrayData(values)
-    target, classes = encode_labels(np.asarray(labels), "y")
+    target, classes = encode_labels(np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels), "y")
     return ArrayData(values, target, classes)
 
 

@@ -203,12 +203,18 @@ def open_source(spec: str, *, split: Split = "train", download: bool = True) -> 
 
 
 def outlier_parts(
-    spec: str, *, splits: Splits | None = None, seed: int = 0, download: bool = True
+    spec: str,
+    *,
+    uncertainty_size: int | float = 0.6,
+    splits: Splits | None = None,
+    seed: int = 0,
+    download: bool = True,
 ) -> tuple[ArrayData, ArrayData, Splits | None]:
     """(D_u, OOD test set, their split) from one source of outliers.
 
     A source with parts of its own gives those, and the split is None. Any other is split by `splits`, which must have
-    the parts "uncertainty" and "ood_test" (the published split, say), or else at random into 60 % and 40 %.
+    the parts "uncertainty" and "ood_test" (the published split, say), or else at random, `uncertainty_size` (a count
+    or a fraction) for D_u and the rest for the test.
 
     >>> uncertainty, test, splits = outlier_parts("embedded:near")
     >>> len(uncertainty), len(test), splits
@@ -220,7 +226,7 @@ def outlier_parts(
         train, test = (open_source(spec, split=part, download=download) for part in _PARTS)
         return train, test, None
     whole = open_source(spec, split="all", download=download)
-    splits = splits or Splits.draw(len(whole), {"uncertainty": 0.6, "ood_test": None}, seed)
+    splits = splits or Splits.draw(len(whole), {"uncertainty": uncertainty_size, "ood_test": None}, seed)
     splits.check_size(whole)
     return whole.subset(splits["uncertainty"]), whole.subset(splits["ood_test"]), splits
 
