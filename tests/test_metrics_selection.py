@@ -167,6 +167,10 @@ def test_bad_input_is_named():
         metrics.aurc([float("nan")], [1])
     with pytest.raises(ValueError, match="correct has 2 entries"):
         metrics.risk_coverage([0.5], [1, 0])
+    with pytest.raises(ValueError, match="threshold"):
+        metrics.coverage([0.5], float("nan"))
+    with pytest.raises(ValueError, match="coverages is empty"):
+        metrics.selective_risk([0.5], [1], [])
     with pytest.raises(ValueError, match="ood_acceptance is missing"):
         metrics.system_detection_rate([0.5], [0.5], [0.5], coverage=1.0)
     with pytest.raises(ValueError, match="id_acceptance has 2 entries"):

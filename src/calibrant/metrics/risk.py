@@ -62,6 +62,8 @@ def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) ->
     """
     value, wrong = _inputs(acceptance, correct)
     goals = [fraction("coverages", goal) for goal in coverages]
+    if not goals:
+        raise ValueError("coverages is empty")
 
     def under(weights: Array) -> Array:
         covered, risk = _curve(value, wrong, weights)

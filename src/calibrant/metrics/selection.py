@@ -50,6 +50,8 @@ def coverage(acceptance: Any, threshold: float) -> Functional:
     >>> coverage([0.9, 0.8, 0.8, 0.1], 0.8)
     0.75
     """
+    if np.isnan(threshold):
+        raise ValueError("threshold is NaN")
     return mean_of((scores("acceptance", acceptance) >= threshold).astype(np.float64), (0.0, 1.0))
 
 
