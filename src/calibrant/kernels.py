@@ -71,9 +71,8 @@ def _checked(name: str, value: Tensor) -> Tensor:
 def _group_starts(points: Tensor) -> Tensor:
     """For each of the sorted points, the index of the first point tied with it."""
     index = torch.arange(len(points), device=points.device)
-    fresh = torch.ones_like(points, dtype=torch.bool)
-    fresh[1:] = points[1:] != points[:-1]
-    return torch.where(fresh, index, 0).cummax(0).values
+    index[1:] *= points[1:] != points[:-1]
+    return index.cummax(0).values
 
 
 def _running_sums(points: Tensor, weights: Tensor, width: float) -> Tensor:
@@ -103,11 +102,10 @@ def _running_sums(points: Tensor, weights: Tensor, width: float) -> Tensor:
 
 def _sums_below(points: Tensor, weights: Tensor, width: float) -> Tensor:
     """s_i = sum_{j: r_j < r_i} w_j exp(-(r_i - r_j) / width) for sorted points; ties send nothing to each other."""
-    last_below = _group_starts(points) - 1
-    source = last_below.clamp(min=0)
-    sums = _running_sums(points, weights, width)
-    reached = sums[source] * ((points[source] - points) / width).exp()
-    return torch.where(last_below >= 0, reached, 0)
+    before = torch.zeros_like(points)
+    before[1:] = _running_sums(points, weights, width)[:-1]
+    before[1:] *= ((points[:-1] - points[1:]) / width).exp()
+    return before.gather(0, _group_starts(points))
 
 
 class _SumsBelow(torch.autograd.Function):
