@@ -55,8 +55,9 @@ def bootstrap(
 
     The basic method reflects the resamples' quantiles about the estimate, [2 e - q_high, 2 e - q_low], cut to the
     range of the measure. A plug-in ECE or TV lies above the truth, and its resamples lie above it by as much again:
-    percentiles then miss the truth almost always, while the reflection takes the bias out. For the same reason an
-    estimate can lie above its own interval. `method="percentile"` gives [q_low, q_high].
+    percentile intervals then lie too high, while the reflection takes most of the bias out. For the same reason an
+    estimate can lie above its own interval, and a true ECE or TV of exactly 0 is covered
+    far less often than `level`. `method="percentile"` gives [q_low, q_high].
 
     Resamples in which the measure is undefined (NaN) are left out; if they are more than half, the limits are NaN.
 
