@@ -207,3 +207,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = 
     writer.writeheader()
     writer.writerows(rows)
     return write_bytes(path, text.getvalue().encode(), durable=durable)
+
+
+def read_csv(path: Path) -> list[dict[str, float]]:
+    """The rows of numbers in `path`; empty cells are left out."""
+    rows = csv.DictReader(io.StringIO(read_bytes(path).decode()))
+    return [{name: float(value) for name, value in row.items() if value} for row in rows]

@@ -64,6 +64,11 @@ def predict_inputs(scheme: Scheme, settings: Settings, data: TrainingData, paren
     }
 
 
+def validate_inputs(parent: str, members: int, bins: int) -> dict[str, Any]:
+    """What determines the validation measures of the model with the key `parent`."""
+    return {"stage": "validate", "parent": parent, "members": members, "bins": bins}
+
+
 def score_inputs(settings: Settings, parent: str) -> dict[str, Any]:
     """What determines the outlier scores beside the predictions with the key `parent`."""
     augmented = settings.augmentation.model_dump() if settings.selector.views > 1 else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from torch import nn
 
 from calibrant.backbones import build
 from calibrant.ensemble import Ensemble
-from calibrant.runs import RunDirectory, Stage, write_csv, write_tensors
+from calibrant.runs import RunDirectory, Stage, read_csv, write_csv, write_tensors
 from calibrant.schemes import Scheme
 from calibrant.settings import Settings
 from calibrant.training import keys
@@ -32,6 +34,7 @@ from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
 from calibrant.training.selecting import Selection, score_stage, select_stage
 from calibrant.training.task import Task
+from calibrant.training.validation import validate
 
 MODEL = "model.safetensors"
 
@@ -58,8 +61,9 @@ class Workspace:
         progress: bool | None = None,
     ) -> None:
         self.data, self.settings, self.network, self.progress = data, settings, network, progress
-        self._temporary = tempfile.TemporaryDirectory(prefix="calibrant-") if out is None else None
-        self.run = RunDirectory(out if self._temporary is None else self._temporary.name)  # type: ignore[arg-type]
+        self.run = RunDirectory(tempfile.mkdtemp(prefix="calibrant-") if out is None else out)
+        if out is None:
+            weakref.finalize(self.run, shutil.rmtree, self.run.root, ignore_errors=True)
         self.fabric = fabric or make_fabric(settings.engine)
         self._statistics = input_statistics(data.train, settings.data.normalize)
         check_outputs(self._fresh(Scheme()), data.train)
@@ -87,6 +91,38 @@ class Workspace:
         """The selector of a selective scheme, its outlier scores, and the outputs with both."""
         scheme = replace(Scheme.parse(scheme), selective=True)
         return select_stage(self, scheme, score_stage(self, scheme))
+
+    def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
+        """The metrics of the fit or fine-tune of `scheme`, a row an epoch."""
+        return read_csv(self._trained(_unselective(scheme)).path / "metrics.csv")
+
+    def validation(self, scheme: Scheme | str) -> dict[str, float]:
+        """Accuracy, cross-entropy and ECE of the whole ensemble on validation data; no other data is looked at."""
+        scheme = _unselective(scheme)
+        members = self.settings.posterior.members if scheme.bayesian else 1
+        inputs = keys.validate_inputs(self.stage(scheme).key, members, self.settings.report.bins)
+        stage = self.run.stage(f"validate-{scheme}", inputs)
+        if not stage.finished:
+            model, seed = self.model(scheme), derive(self.settings.seed, "members") >> 1
+            with self.unfinished(stage) as to_do:
+                if to_do:
+                    found = validate(
+                        model,
+                        self.data.validation,
+                        self.fabric,
+                        members=members,
+                        seed=seed,
+                        bins=self.settings.report.bins,
+                    )
+                    if self.fabric.is_global_zero:
+                        stage.finish(found, {})
+        return {name: float(value) for name, value in stage.result.items()}
+
+    def with_settings(self, *overrides: str) -> Workspace:
+        """The same data and run directory with `key.sub=value` overrides."""
+        changed = copy.copy(self)
+        changed.settings = self.settings.with_(*overrides)
+        return changed
 
     def train(self, *schemes: Scheme | str) -> dict[str, dict[str, Outputs]]:
         """Run every stage that `schemes` need; returns their outputs by name.

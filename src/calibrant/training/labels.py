@@ -1,0 +1,91 @@
+"""Labels of any type as class indices, in the way of scikit-learn: `classes_` gives them back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from calibrant.data import ArrayData
+from calibrant.training.inputs import Examples, as_examples, class_count
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """`classes` (C,): the label of every output of the network."""
+
+    classes: NDArray[Any]
+
+    def indices(self, y: Any) -> NDArray[np.int64]:
+        """`y` (N,) as class indices."""
+        values = np.asarray(y).reshape(-1)
+        index = np.searchsorted(self.classes, values).clip(0, len(self.classes) - 1)
+        wrong = self.classes[index] != values
+        if wrong.any():
+            raise ValueError(f"y holds {values[wrong][0]!r}, which is not among the {len(self.classes)} known classes")
+        return index.astype(np.int64)
+
+    def encode(self, data: Any) -> Examples:
+        """Labelled `data` in any form: a pair is encoded, all else holds class indices already."""
+        if isinstance(data, tuple) and len(data) == 2:
+            return as_examples(data[0], self.indices(data[1]))
+        examples = as_examples(data)
+        if isinstance(examples, ArrayData) and examples.labels is None:
+            raise ValueError("validation must hold labels: give a pair (X, y), a data set or a loader of pairs")
+        return examples
+
+
+def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labelling]:
+    """The training examples with labels as class indices, and what they stand for.
+
+    Integers from 0 to the number of the module's outputs stay as they are, so that a class may be absent; any other
+    labels are numbered in sorted order.
+    """
+    if y is None and isinstance(X, tuple) and len(X) == 2:
+        X, y = X
+    if y is None:
+        examples = as_examples(X)
+        if isinstance(examples, ArrayData) and examples.labels is None:
+            raise ValueError("y is missing: X holds no labels")
+        names = examples.classes
+        classes = (
+            np.arange(max(class_count(examples), _outputs(module, examples))) if names is None else np.array(names)
+        )
+        return examples, Labelling(classes)
+    values = np.asarray(y)
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1 or values.dtype.kind not in "iubUSO":
+        raise ValueError(f"y must be one class label a row, not {values.dtype} of shape {values.shape}")
+    inputs = as_examples(X)
+    outputs = _outputs(module, inputs)
+    if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() < outputs:
+        labelling = Labelling(np.arange(outputs))
+    else:
+        labelling = Labelling(np.unique(values))
+    if len(labelling.classes) != outputs:
+        raise ValueError(f"module has {outputs} outputs, but y holds {len(labelling.classes)} classes")
+    return _with_labels(inputs, X, labelling.indices(values)), labelling
+
+
+def _with_labels(inputs: Examples, X: Any, index: NDArray[np.int64]) -> Examples:
+    if isinstance(inputs, ArrayData) and inputs.labels is None and len(inputs) == len(index):
+        return replace(inputs, labels=torch.from_numpy(index))
+    return as_examples(X, index)
+
+
+@torch.no_grad()
+def _outputs(module: nn.Module, data: Examples) -> int:
+    """How many outputs the module has, from a run on two examples."""
+    was_training, inputs = module.training, data.take(torch.arange(min(2, len(data))))[0]
+    parameter = next(module.parameters(), None)
+    dtype = torch.float32 if parameter is None else parameter.dtype
+    inputs = inputs.to(dtype) if inputs.dtype == torch.uint8 or inputs.is_floating_point() else inputs
+    logits = module.eval()(inputs)
+    module.train(was_training)
+    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
+        raise ValueError("module must return logits of shape (batch, classes)")
+    return int(logits.shape[1])
