@@ -1,0 +1,23 @@
+"""Evaluation of systems: what they said of data sets, tables with intervals, curves over coverage."""
+
+from calibrant.evaluation.curves import CURVE_MEASURES, DEFAULT_COVERAGES, Curves, coverage_curves
+from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
+from calibrant.evaluation.summary import MEASURES, Resampling, Row, summarize
+from calibrant.evaluation.thresholds import share_above, threshold_source, thresholds
+
+__all__ = [
+    "CURVE_MEASURES",
+    "DEFAULT_COVERAGES",
+    "MEASURES",
+    "Curves",
+    "Evaluation",
+    "Outcome",
+    "Resampling",
+    "Row",
+    "by_system",
+    "coverage_curves",
+    "share_above",
+    "summarize",
+    "threshold_source",
+    "thresholds",
+]

@@ -1,0 +1,118 @@
+"""Measures over a grid of coverages, for figures and for the page's slider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrant.evaluation.measures import OOD_MEASURES, IdCase, OodCase, is_few
+from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
+from calibrant.evaluation.thresholds import threshold_source, thresholds
+from calibrant.metrics.bins import bin_edges
+from calibrant.metrics.calibration import ReliabilityDiagram
+from calibrant.metrics.functional import Array, array, bin_sums
+from calibrant.metrics.variation import confidence_bins
+
+DEFAULT_COVERAGES = tuple(step / 20 for step in range(2, 21))
+CURVE_MEASURES = OOD_MEASURES[:5]
+_ENTRIES = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """One system over G wanted `coverages`, a row a seed: arrays (S, G), NaN where undefined.
+
+    `threshold`, achieved `coverage`, `accepted` inputs, `accuracy`, `ece`; `ood[name][measure]` for the measures
+    `CURVE_MEASURES`, and `"accepted"`. `sums` (3, G, M) are, over all seeds, the count, the sum of the confidences and
+    the number right in each of M bins of the accepted.
+    """
+
+    system: str
+    seeds: tuple[int, ...]
+    threshold_from: str
+    coverages: Array
+    threshold: Array
+    coverage: Array
+    accepted: Array
+    accuracy: Array
+    ece: Array
+    ood: Mapping[str, Mapping[str, Array]]
+    sums: Array
+
+    def reliability(self, position: int) -> ReliabilityDiagram:
+        """The diagram of what is accepted at `coverages[position]`, all seeds together."""
+        count, confidence, correct = self.sums[:, position]
+        return ReliabilityDiagram.from_sums(array(bin_edges(self.sums.shape[2])), confidence, correct, count)
+
+
+def coverage_curves(
+    evaluations: Sequence[Evaluation], coverages: Sequence[float] = DEFAULT_COVERAGES, *, bins: int = 15
+) -> list[Curves]:
+    """The `Curves` of each system; thresholds as in `summarize`, and the values equal to its estimates."""
+    return [_system(group, coverages, bins) for group in by_system(evaluations).values()]
+
+
+def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> Curves:
+    cuts = [thresholds(one, coverages) for one in group]
+    inside = [_inside(one.id, cut, bins) for one, cut in zip(group, cuts)]
+    accepted = np.stack([part[0][:, 0] for part in inside])
+    ood = {name: _outside([(one.id, one.ood[name]) for one in group], cuts, accepted, bins) for name in group[0].ood}
+    return Curves(
+        group[0].system,
+        tuple(one.seed for one in group),
+        threshold_source(group[0]),
+        np.array(coverages, np.float64),
+        np.stack(cuts),
+        accepted / group[0].id.total,
+        accepted,
+        np.stack([part[0][:, 1] for part in inside]),
+        np.stack([part[0][:, 2] for part in inside]),
+        ood,
+        np.sum([part[1] for part in inside], axis=0),
+    )
+
+
+def _inside(outcome: Outcome, cuts: Array, bins: int) -> tuple[Array, Array]:
+    """Accepted, accuracy and ECE (G, 3), and the sums (3, G, M) of the reliability diagram."""
+    case, index = IdCase.of(outcome, bins), confidence_bins("confidence", outcome.confidence, bins)
+    values, sums = [], []
+    for block in _blocks(cuts, len(outcome)):
+        kept = _kept(outcome, block)
+        values.append(np.column_stack([kept.sum(1), case.values(kept)]))
+        parts = (kept, kept * outcome.confidence, kept * outcome.correct)
+        sums.append(np.stack([bin_sums(index, part, bins) for part in parts]))
+    return np.concatenate(values), np.concatenate(sums, axis=1)
+
+
+def _outside(pairs: list[tuple[Outcome, Outcome]], cuts: list[Array], accepted: Array, bins: int) -> dict[str, Array]:
+    """The measures of one OOD set by name, each (S, G)."""
+    values = np.stack([_pair(*pair, cut, bins) for pair, cut in zip(pairs, cuts)])
+    counts = values[:, :, 0]
+    few = np.vectorize(is_few)(accepted, counts)
+    result = {name: values[:, :, position + 1] for position, name in enumerate(CURVE_MEASURES)}
+    for name in ("detection", "detection_corrected"):
+        result[name] = np.where(few, np.nan, result[name])
+    return {"accepted": counts, **result}
+
+
+def _pair(inside: Outcome, outside: Outcome, cuts: Array, bins: int) -> Array:
+    """(G, 6): how many OOD inputs are accepted, then `CURVE_MEASURES`."""
+    case, values = OodCase.of(inside, outside, bins), []
+    for block in _blocks(cuts, len(inside) + len(outside)):
+        kept = _kept(inside, block), _kept(outside, block)
+        totals = np.full(len(block), inside.total, np.float64), np.full(len(block), outside.total, np.float64)
+        values.append(np.column_stack([kept[1].sum(1), case.values(totals, kept)]))
+    return np.concatenate(values)
+
+
+def _kept(outcome: Outcome, cuts: Array) -> Array:
+    """The weights (G, N) with those of the rejected set to 0."""
+    return outcome.weights * (outcome.acceptance >= cuts[:, None])
+
+
+def _blocks(cuts: Array, width: int) -> list[Array]:
+    """The thresholds in blocks whose masks stay within some tens of megabytes."""
+    rows = max(1, _ENTRIES // width)
+    return [cuts[start : start + rows] for start in range(0, len(cuts), rows)]
