@@ -37,7 +37,7 @@ def row(rows: list[Row], system: str, coverage: float, ood: str | None) -> Row:
 
 @pytest.mark.parametrize("validated", [False, True])
 def test_a_row_holds_the_measures_of_what_is_accepted(validated: bool) -> None:
-    one = evaluation("SFNN", n=900, validated=validated)
+    one = evaluation("SFNN", n=2000, validated=validated)
     found = row(summarize([one], [1.0, 0.5], resampling=FAST), "SFNN", 0.5, "near")
     source = one.validation or one.id
     cut = metrics.threshold_at_coverage(source.acceptance, 0.5)
