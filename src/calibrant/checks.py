@@ -7,6 +7,7 @@ therefore ask `values_visible` first, functions that measure do not.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,6 @@ def logits_and_labels(logits: Any, target: Any) -> tuple[Tensor, Tensor]:
 
 def positive(name: str, value: float) -> float:
     """`value` if it is a finite number above 0."""
-    if not (np.isfinite(value) and value > 0):
+    if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be positive and finite, not {value}")
     return float(value)

@@ -32,8 +32,7 @@ def laplacian_quadratic_form(points: Tensor, weights: Tensor, width: float) -> T
     >>> laplacian_quadratic_form(points, torch.ones(2, dtype=torch.float64), 0.4)  # 2 + 2 / e
     tensor(2.7358, dtype=torch.float64)
     """
-    if not torch.compiler.is_compiling():  # numpy in the check would break the graph
-        checks.positive("width", width)
+    checks.positive("width", width)
     points, weights = _checked("points", points), _checked("weights", weights)
     checks.same_length("weights", weights, "points", points)
     wide = accumulation_dtype(points.device)

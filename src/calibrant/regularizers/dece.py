@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from calibrant.regularizers.inputs import positive, predicted
+from calibrant import checks
+from calibrant.regularizers.inputs import predicted
 
 
 def dece(
@@ -25,8 +26,8 @@ def dece(
     """
     log_probabilities, own, confidence, _ = predicted(logits, labels)
     _bins(bins)
-    positive("rank_temperature", rank_temperature)
-    positive("bin_temperature", bin_temperature)
+    checks.positive("rank_temperature", rank_temperature)
+    checks.positive("bin_temperature", bin_temperature)
     p = log_probabilities.exp()
     own = own[:, None]
     ahead = torch.sigmoid(rank_temperature * (p - p.gather(1, own))).scatter(1, own, 0)
@@ -48,8 +49,8 @@ class DECE(nn.Module):
     def __init__(self, bins: int = 15, *, rank_temperature: float = 100.0, bin_temperature: float = 0.01) -> None:
         super().__init__()
         _bins(bins)
-        positive("rank_temperature", rank_temperature)
-        positive("bin_temperature", bin_temperature)
+        checks.positive("rank_temperature", rank_temperature)
+        checks.positive("bin_temperature", bin_temperature)
         self.bins, self.rank_temperature, self.bin_temperature = bins, rank_temperature, bin_temperature
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -43,9 +43,3 @@ def confidence_and_correct(confidence: Any, correct: Any) -> tuple[Tensor, Tenso
 def full_precision(value: Tensor) -> Tensor:
     """`value` in float32 at least: counts and small differences do not survive half precision."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
-
-
-def positive(name: str, value: float) -> None:
-    """Refuse a setting that is not above 0; not while compiling, where the check would break the graph."""
-    if not torch.compiler.is_compiling():
-        checks.positive(name, value)

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
-from calibrant.regularizers.inputs import confidence_and_correct, positive, predicted
+from calibrant.regularizers.inputs import confidence_and_correct, predicted
 
 Normalization = Literal["printed", "published"]
 
@@ -73,7 +74,7 @@ class MMCE(nn.Module):
 
     def __init__(self, width: float = 0.4, *, squared: bool = False) -> None:
         super().__init__()
-        positive("width", width)
+        checks.positive("width", width)
         self.width, self.squared = width, squared
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -91,7 +92,7 @@ class WeightedMMCE(nn.Module):
 
     def __init__(self, width: float = 0.4, *, squared: bool = False, normalization: Normalization = "printed") -> None:
         super().__init__()
-        positive("width", width)
+        checks.positive("width", width)
         _known(normalization)
         self.width, self.squared, self.normalization = width, squared, normalization
 

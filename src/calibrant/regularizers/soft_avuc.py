@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from calibrant import checks
 from calibrant.regularizers.avuc import entropy, mismatch
-from calibrant.regularizers.inputs import positive, predicted
+from calibrant.regularizers.inputs import predicted
 
 
 def soft_avuc(logits: Tensor, labels: Tensor, threshold: float = 0.5, *, temperature: float = 1.0) -> Tensor:
@@ -36,7 +37,7 @@ def soft_avuc(logits: Tensor, labels: Tensor, threshold: float = 0.5, *, tempera
 def _settings(threshold: float, temperature: float) -> None:
     if not 0 < threshold < 1:
         raise ValueError(f"threshold must lie between 0 and 1, not {threshold}")
-    positive("temperature", temperature)
+    checks.positive("temperature", temperature)
 
 
 class SoftAvUC(nn.Module):
