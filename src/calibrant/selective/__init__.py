@@ -1,0 +1,23 @@
+"""Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee."""
+
+from calibrant.selective.base import BaseSelector
+from calibrant.selective.baselines import ConfidenceSelector
+from calibrant.selective.fitting import FitReport, Training
+from calibrant.selective.guarantees import Guarantee
+from calibrant.selective.objectives import SelectiveCalibration, SelectiveClassification, selective_mmce
+from calibrant.selective.selector import Selector
+from calibrant.selective.thresholds import Threshold, threshold_for_coverage
+
+__all__ = [
+    "BaseSelector",
+    "ConfidenceSelector",
+    "FitReport",
+    "Guarantee",
+    "SelectiveCalibration",
+    "SelectiveClassification",
+    "Selector",
+    "Threshold",
+    "Training",
+    "selective_mmce",
+    "threshold_for_coverage",
+]

@@ -1,0 +1,118 @@
+"""What every selector shares: thresholds, decisions and guarantees from a relaxed output g."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from calibrant import checks
+from calibrant.outliers.base import FittedModule
+from calibrant.selective.guarantees import Guarantee, Measure, certify
+from calibrant.selective.thresholds import Threshold, threshold_for_coverage
+
+DEFAULT_GRID = tuple(step / 20 for step in range(1, 21))
+Self = TypeVar("Self", bound="BaseSelector")
+
+
+class BaseSelector(FittedModule, ABC):
+    """What every selector can do once `forward` is defined and `gates` is set by its `fit`.
+
+    `gates` (n,) are its sorted outputs on the validation data, `tau` is the threshold in force.
+    """
+
+    gates: Tensor
+    tau: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("gates", torch.empty(0))
+        self.register_buffer("tau", torch.tensor(math.nan))
+
+    @abstractmethod
+    def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
+        """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
+
+    @torch.no_grad()
+    def relaxed(self, confidence: Any, scores: Any = None) -> Tensor:
+        """`forward` on checked input; `scores` may be None where the selector was fitted without."""
+        self._check_fitted()
+        r, s = self._inputs(confidence, scores)
+        result: Tensor = self(r, s)
+        return result
+
+    def threshold(self, coverage: float, confidence: Any = None, scores: Any = None) -> Threshold:
+        """Set and return the threshold of the smallest achievable coverage that is at least `coverage`.
+
+        Measured on the data of `fit`, or on the data given here.
+        """
+        self._check_fitted()
+        gate = self.gates if confidence is None else self.relaxed(confidence, scores)
+        found = threshold_for_coverage(gate, coverage)
+        self.tau = torch.full_like(self.tau, found.value)
+        return found
+
+    def accept(self, confidence: Any, scores: Any = None, threshold: float | Threshold | None = None) -> Tensor:
+        """Whether each input is answered, (B,) bool: g >= tau."""
+        if threshold is None and bool(self.tau.isnan()):
+            raise ValueError("threshold is not set: call threshold(coverage=...) or guarantee(...) first, or pass one")
+        return self.relaxed(confidence, scores) >= (self.tau if threshold is None else float(threshold))
+
+    def guarantee(
+        self,
+        confidence: Any,
+        scores: Any,
+        correct: Any,
+        *,
+        alpha: float,
+        delta: float = 0.1,
+        measure: Measure = "error",
+        coverages: Sequence[float] = DEFAULT_GRID,
+        bins: int = 10,
+        starts: int | None = None,
+    ) -> Guarantee:
+        """The largest coverage at which `measure` is at most `alpha` with probability at least 1 - `delta`.
+
+        The data given must have had no part in fitting the model or the selector or in any choice between them. The
+        grid holds the thresholds of `coverages` on the data of `fit`. If one is certified it is put in force.
+        """
+        r = checks.unit_interval("confidence", confidence)
+        c = checks.correctness("correct", correct)
+        checks.same_length("correct", c, "confidence", r)
+        gate = self.relaxed(r, scores)
+        if gate.shape == self.gates.shape and torch.equal(gate.sort().values, self.gates):
+            raise ValueError("confidence and scores are those the selector was fitted on: a guarantee needs others")
+        grid = [threshold_for_coverage(self.gates, coverage) for coverage in sorted(coverages)]
+        if not grid:
+            raise ValueError("coverages is empty")
+        found = certify(gate, r, c, grid, alpha=alpha, delta=delta, measure=measure, bins=bins, starts=starts)
+        if found.threshold is not None:
+            self.tau = torch.full_like(self.tau, found.threshold)
+        return found
+
+    def _check_fitted(self) -> None:
+        if self.gates.numel() == 0:
+            raise ValueError("the selector is not fitted: call fit(confidence, scores, correct) first")
+
+    def _inputs(self, confidence: Any, scores: Any) -> tuple[Tensor, Tensor]:
+        r = checks.unit_interval("confidence", confidence).to(self.gates)
+        s = r.new_empty(len(r), 0) if scores is None else score_columns(scores, r)
+        return r, s
+
+    def _remember(self: Self, gate: Tensor) -> Self:
+        self.gates = gate.sort().values
+        self.tau = gate.new_tensor(math.nan)
+        return self
+
+
+def score_columns(scores: Any, confidence: Tensor) -> Tensor:
+    """Checked outlier scores (N, S), on the device and in the dtype of the confidence (N,)."""
+    result = checks.tensor("scores", scores)
+    if result.dim() != 2 or not result.is_floating_point():
+        raise ValueError(f"scores must be floating point of shape (N, S), not {result.dtype} {tuple(result.shape)}")
+    checks.same_length("scores", result, "confidence", confidence)
+    return checks.finite("scores", result).to(confidence)

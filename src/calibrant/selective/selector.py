@@ -1,0 +1,120 @@
+"""The selector: from confidence and outlier scores to a decision to answer or abstain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant import checks
+from calibrant.selective.base import BaseSelector, score_columns
+from calibrant.selective.fitting import FitReport, Training, fit_network
+from calibrant.selective.network import SelectorNetwork
+from calibrant.selective.objectives import Examples, SelectorObjective, describe_objective, make_objective
+
+
+class Selector(BaseSelector):
+    """A small network on standardised (confidence, scores), fitted to the selective objective; eq. sel-cal-loss-bayes.
+
+    `objective` is "calibration" (settings `eta`, `width`, `variant`, `group`), "classification" (settings `coverage`,
+    `penalty`) or an object with them; `training` says how it is fitted. `report_` tells how the last fit went.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> confidence, scores = torch.rand(200, generator=generator), torch.randn(200, 4, generator=generator)
+    >>> correct = torch.rand(200, generator=generator) < confidence
+    >>> selector = Selector(eta=0.01, training=Training(steps=50)).fit(confidence, scores, correct)
+    >>> selector.threshold(coverage=0.5).achieved
+    0.5
+    """
+
+    def __init__(
+        self,
+        objective: str | SelectorObjective = "calibration",
+        *,
+        training: Training | None = None,
+        hidden: int = 64,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.objective = make_objective(objective, settings)
+        self.training_settings = training or Training()
+        self.hidden, self.seed = int(checks.positive("hidden", hidden)), seed
+        self.network: SelectorNetwork | None = None
+        self.report_: FitReport | None = None
+
+    def fit(self, confidence: Any, scores: Any, correct: Any, *, cross_entropy: Any = None) -> Selector:
+        """Fit to validation data: confidence (N,), scores (N, S) or None, correct (N,), cross_entropy (N,).
+
+        With a further dimension in front, (V, N, ...), the arguments are V augmented views of the same N examples.
+        `cross_entropy`, -log p(y | x), is needed by selective classification only.
+        """
+        inputs, examples = _validation(confidence, scores, correct, cross_entropy)
+        network = SelectorNetwork(inputs.shape[2], hidden=self.hidden, seed=self.seed).to(inputs)
+        network.standard.fit(inputs.flatten(0, 1))
+        self.report_ = fit_network(network, inputs, examples, self.objective, self.training_settings, self.seed)
+        self.network = network.requires_grad_(False)
+        return self._remember(network(inputs[0]).sigmoid())
+
+    def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
+        """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
+        if self.network is None:
+            raise ValueError("the selector is not fitted: call fit(confidence, scores, correct) first")
+        logits: Tensor = self.network(torch.cat([confidence[:, None], scores], 1))
+        return logits.sigmoid()
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments and the number of inputs."""
+        inputs = None if self.network is None else self.network.standard.mean.shape[0]
+        own = {"hidden": self.hidden, "seed": self.seed, "inputs": inputs}
+        return {**describe_objective(self.objective), "training": asdict(self.training_settings), **own}
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Selector:
+        """Rebuild a fitted selector from what `config()` and `state_dict()` returned."""
+        settings = dict(config)
+        inputs, training = settings.pop("inputs"), Training(**settings.pop("training"))
+        selector = cls(training=training, **settings)
+        if inputs is not None:
+            network = SelectorNetwork(inputs, hidden=selector.hidden)
+            selector.network = network.to(tensors["gates"].dtype).requires_grad_(False)
+        return selector._restore(tensors)
+
+    def _inputs(self, confidence: Any, scores: Any) -> tuple[Tensor, Tensor]:
+        r, s = super()._inputs(confidence, scores)
+        wanted = 0 if self.network is None else self.network.standard.mean.shape[0] - 1
+        if s.shape[1] != wanted:
+            raise ValueError(f"scores have {s.shape[1]} columns, but the selector was fitted with {wanted}")
+        return r, s
+
+
+def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) -> tuple[Tensor, Examples]:
+    """Checked inputs (V, N, 1 + S) and examples (V, N) in the dtype of the confidence, at least float32."""
+    r = checks.tensor("confidence", confidence)
+    views = r if r.dim() == 2 else r[None]
+    r = checks.unit_interval("confidence", views, dims=2).detach()
+    r = r.to(torch.promote_types(r.dtype, torch.float32))
+    flat = r.flatten()
+    c = checks.correctness("correct", _repeat("correct", correct, r)).to(flat)
+    inputs = flat[:, None]
+    if scores is not None:
+        s = checks.tensor("scores", scores)
+        inputs = torch.cat([inputs, score_columns(s.flatten(0, 1) if s.dim() == 3 else s, flat)], 1)
+    loss = None
+    if cross_entropy is not None:
+        loss = checks.finite(
+            "cross_entropy", checks.floating("cross_entropy", _repeat("cross_entropy", cross_entropy, r))
+        )
+        loss = loss.to(flat).view_as(r)
+    return inputs.view(*r.shape, -1), Examples(r, c.view_as(r), loss)
+
+
+def _repeat(name: str, value: Any, like: Tensor) -> Tensor:
+    """`value` (N,) or (V, N) as (V N,)."""
+    result = checks.tensor(name, value)
+    if result.shape != like.shape and result.shape != like.shape[1:]:
+        raise ValueError(f"{name} has shape {tuple(result.shape)}, but confidence has {tuple(like.shape)}")
+    return result.expand(like.shape).flatten()

@@ -1,0 +1,211 @@
+"""Guarantees: the bounds against exact probabilities, the search, and simulations that refit the selector."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from scipy.stats import binom
+
+from calibrant.selective import ConfidenceSelector, Selector, Threshold, Training
+from calibrant.selective.guarantees import (
+    _largest_mean,
+    binned_error,
+    calibration_bound,
+    certify,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+)
+
+
+def draw(n, seed):
+    """Confidence, scores, correctness and the true probability of being correct."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, 2, generator=generator)
+    confidence = 0.5 + 0.5 * torch.rand(n, generator=generator)
+    accuracy = (confidence - 0.25 * (scores[:, 0] > 0.8)).clamp(0, 1)
+    return confidence, scores, torch.rand(n, generator=generator) < accuracy, accuracy
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 300), st.floats(0, 1), st.floats(0.001, 0.5))
+def test_clopper_pearson_solves_the_binomial_tail(total, fraction, level):
+    errors = round(fraction * total)
+    upper, lower = clopper_pearson_upper(errors, total, level), clopper_pearson_lower(errors, total, level)
+    if errors < total:
+        assert binom.cdf(errors, total, upper) == pytest.approx(level, rel=1e-6)
+    else:
+        assert upper == 1
+    if errors > 0:
+        assert binom.sf(errors - 1, total, lower) == pytest.approx(level, rel=1e-6)
+    else:
+        assert lower == 0
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 8), st.integers(0, 10_000))
+def test_the_worst_distribution_is_a_linear_programme(bins, seed):
+    random = np.random.default_rng(seed)
+    values, p = random.random(bins), random.dirichlet(np.ones(bins))
+    low, high = p * random.random(bins), np.minimum(1, p + random.random(bins) * 0.3)
+    best = linprog(-values, A_eq=np.ones((1, bins)), b_eq=[1], bounds=list(zip(low, high)))
+    assert _largest_mean(values, low, high) == pytest.approx(-best.fun, abs=1e-8)
+
+
+def test_calibration_bound_covers_and_tightens():
+    widths = []
+    for n in (300, 3000, 100_000):
+        confidence, _, correct, _ = draw(n, n)
+        bound = calibration_bound(
+            np.ones(n), correct.double().numpy(), 0.1, confidence=confidence.double().numpy(), bins=5
+        )
+        estimate = binned_error(confidence.double().numpy(), correct.double().numpy(), 5)
+        assert bound > estimate
+        widths.append(bound - estimate)
+    assert widths[0] > widths[1] > widths[2]
+    assert widths[2] < 0.03
+
+
+def test_no_accepted_example_proves_nothing():
+    assert calibration_bound(np.zeros(5), np.ones(5), 0.1, confidence=np.ones(5), bins=10) == 1
+    assert clopper_pearson_upper(0, 0, 0.1) == 1
+
+
+def test_binned_error_by_hand():
+    confidence, correct = np.array([0.0, 0.1, 0.1, 1.0]), np.array([0.0, 1.0, 0.0, 0.0])
+    assert binned_error(confidence, correct, 10) == pytest.approx((0.8 + 1.0) / 4)
+
+
+def test_the_search_stops_at_the_first_failure():
+    """Errors only in the middle of the order: with one start, nothing beyond them is certified."""
+    gate = torch.linspace(0, 1, 1000).flip(0)
+    correct = torch.ones(1000)
+    correct[500:600] = 0
+    grid = [Threshold(float(gate[k - 1]), k / 1000, k / 1000, k, 1000) for k in range(100, 1001, 100)]
+    found = certify(gate, gate, correct, grid, alpha=0.14, delta=0.1)
+    assert found.accepted == 500
+    assert found.estimate == 0
+    assert found.bound == clopper_pearson_upper(0, 500, 0.1)
+    again = certify(gate, gate, correct, grid, alpha=0.14, delta=0.1, starts=10)
+    assert again.accepted == 1000
+    assert again.bound <= 0.14
+
+
+def test_the_largest_certified_coverage_is_put_in_force():
+    confidence, scores, correct, _ = draw(500, 1)
+    selector = Selector(training=Training(steps=20)).fit(confidence, scores, correct)
+    fresh = draw(2000, 2)
+    found = selector.guarantee(*fresh[:3], alpha=0.4, delta=0.05)
+    assert bool(found)
+    accepted = selector.accept(*fresh[:2])
+    assert int(accepted.sum()) == found.accepted
+    assert found.coverage == found.accepted / 2000
+    assert found.estimate == pytest.approx(1 - float(fresh[2][accepted].float().mean()))
+    assert found.estimate < found.bound <= 0.4
+    assert "selective error <= 0.4 with probability 0.95" in str(found)
+
+
+def test_none_exists_is_said_plainly_and_changes_nothing():
+    selector = ConfidenceSelector().fit(draw(300, 1)[0])
+    selector.threshold(coverage=0.3)
+    before = selector.tau.clone()
+    found = selector.guarantee(*draw(300, 2)[:3], alpha=0.001)
+    assert not found
+    assert found.threshold is None
+    assert math.isnan(found.bound)
+    assert "No threshold" in str(found)
+    assert torch.equal(before, selector.tau)
+
+
+@pytest.mark.parametrize("measure", ["error", "calibration"])
+@pytest.mark.parametrize("outcome", [0.0, 1.0])
+def test_all_wrong_and_all_correct(measure, outcome):
+    confidence, scores, correct, _ = draw(200, 1)
+    selector = ConfidenceSelector().fit(confidence, scores, correct)
+    sure = torch.full((2000,), 0.99)
+    found = selector.guarantee(sure, None, torch.full((2000,), outcome), alpha=0.1, measure=measure)
+    assert bool(found) == bool(outcome)
+    if found:
+        assert found.coverage == 1.0
+
+
+def violations(draws, measure, alpha, delta, make, calibration, bins=4):
+    """How often the certified threshold exceeds alpha in truth, and how often one was found."""
+    truth = draw(20_000, 10**6)
+    wrong = found = 0
+    for k in range(draws):
+        confidence, scores, correct, _ = draw(120, 3 * k + 1)
+        selector = make(k).fit(confidence, scores, correct)
+        part = draw(calibration, 3 * k + 2)[:3]
+        claim = selector.guarantee(*part, alpha=alpha, delta=delta, measure=measure, bins=bins)
+        if claim:
+            accepted = selector.accept(truth[0], truth[1])
+            found += 1
+            wrong += true_measure(measure, truth[0][accepted], truth[3][accepted], bins) > alpha
+    return wrong / draws, found / draws
+
+
+def true_measure(measure, confidence, accuracy, bins):
+    if measure == "error":
+        return 1 - float(accuracy.mean())
+    return binned_error(confidence.double().numpy(), accuracy.double().numpy(), bins)
+
+
+def check_simulation(draws):
+    delta = 0.2
+
+    def small(seed):
+        return Selector(training=Training(steps=8, learning_rate=0.02), hidden=16, seed=seed)
+
+    limit = delta + 3 * math.sqrt(delta * (1 - delta) / draws)
+    rate, found = violations(draws, "error", 0.28, delta, small, 400)
+    assert rate <= limit
+    assert found > 0.3
+    rate, found = violations(draws, "calibration", 0.15, delta, small, 1500)
+    assert rate <= limit
+    assert found > 0.3
+
+
+def test_guarantees_hold_when_the_selector_is_refitted():
+    check_simulation(100)
+
+
+@pytest.mark.slow
+def test_guarantees_hold_over_a_thousand_draws():
+    check_simulation(1000)
+
+
+def test_the_simulation_notices_a_missing_bound(monkeypatch):
+    """With the empirical error in place of its bound, the claims fail more often than delta allows."""
+    monkeypatch.setattr("calibrant.selective.guarantees.clopper_pearson_upper", lambda e, n, level: e / n if n else 1.0)
+    rate, _ = violations(60, "error", 0.28, 0.05, lambda k: ConfidenceSelector(), 400)
+    assert rate > 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)
+
+
+def test_bad_requests_are_refused():
+    confidence, scores, correct, _ = draw(100, 1)
+    selector = Selector(training=Training(steps=5))
+    with pytest.raises(ValueError, match="not fitted"):
+        selector.guarantee(confidence, scores, correct, alpha=0.1)
+    selector.fit(confidence, scores, correct)
+    with pytest.raises(ValueError, match="fitted on"):
+        selector.guarantee(confidence.flip(0), scores.flip(0), correct.flip(0), alpha=0.1)
+    fresh = draw(100, 2)[:3]
+    for bad in ({"alpha": 0.0}, {"alpha": 1.0}, {"alpha": 0.1, "delta": 0.0}):
+        with pytest.raises(ValueError, match=list(bad)[-1]):
+            selector.guarantee(*fresh, **bad)
+    with pytest.raises(ValueError, match="measure"):
+        selector.guarantee(*fresh, alpha=0.1, measure="brier")
+    with pytest.raises(ValueError, match="coverages is empty"):
+        selector.guarantee(*fresh, alpha=0.1, coverages=())
+    with pytest.raises(ValueError, match="coverage must lie"):
+        selector.guarantee(*fresh, alpha=0.1, coverages=(2.0,))
+    with pytest.raises(ValueError, match="correct has 50 entries"):
+        selector.guarantee(fresh[0], fresh[1], fresh[2][:50], alpha=0.1)
+    with pytest.raises(ValueError, match="starts"):
+        selector.guarantee(*fresh, alpha=0.1, starts=0)
+    with pytest.raises(ValueError, match="bins"):
+        selector.guarantee(*fresh, alpha=0.1, bins=0)
