@@ -24,6 +24,14 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
     assert not heavy & set(loaded)
 
 
+def test_using_every_core_name_imports_torch_and_numpy_only() -> None:
+    """scikit-learn and SciPy take a second to import: what fits a forest imports them, what names one does not."""
+    names = ("MeanField", "Ensemble", "Objective", "Scheme", "Selector", "kernels", "metrics", "ood_scores")
+    names += ("outliers", "posthoc", "regularizers", "selective")
+    code = f"import sys, calibrant; [getattr(calibrant, n) for n in {names}]; print(*sys.modules)"
+    assert not {"sklearn", "scipy", "torchmetrics", "pandas", "pydantic"} & set(run(code).split())
+
+
 @pytest.mark.parametrize("name", calibrant.__all__)
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(calibrant, name) is not None

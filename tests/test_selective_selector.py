@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch.export import Dim, export
 
+from calibrant.metrics import threshold_at_coverage
 from calibrant.selective import ConfidenceSelector, Selector, Training, threshold_for_coverage
 
 QUICK = Training(steps=40)
@@ -266,3 +267,11 @@ def test_bad_input_is_refused():
 def test_bad_training_is_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         Training(**bad)
+
+
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.5, 0.7, 0.9]), min_size=1, max_size=30), st.floats(0.01, 0.99))
+@settings(deadline=None, max_examples=100)
+def test_the_selectors_threshold_accepts_what_the_measures_threshold_accepts(gates, coverage):
+    gate = torch.tensor(gates, dtype=torch.float64)
+    own, measured = threshold_for_coverage(gate, coverage), threshold_at_coverage(gate, coverage)
+    assert torch.equal(gate >= own.value, gate >= measured)

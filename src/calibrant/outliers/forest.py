@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.ensemble import IsolationForest
 from torch import Tensor
 
 from calibrant import checks
@@ -44,6 +43,8 @@ class IsolationForestScore(OutlierScore):
 
     def fit_points(self, points: Tensor) -> None:
         """Grow the trees and lay their nodes out as tensors."""
+        from sklearn.ensemble import IsolationForest
+
         forest = IsolationForest(
             n_estimators=self.trees, max_samples=min(self.max_samples, len(points)), random_state=self.seed
         ).fit(points.to("cpu", torch.float32).numpy())

@@ -9,9 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
-from sklearn.linear_model import SGDOneClassSVM
-from sklearn.svm import OneClassSVM
 from torch import Tensor
 
 from calibrant import checks
@@ -104,6 +101,8 @@ Machine = tuple[Tensor, Tensor, float]  # vectors (m, D), coefficients (m,), rho
 
 def fit_exact(points: Tensor, gamma: float, nu: float) -> Machine:
     """Libsvm's solution; its coefficients sum to nu N, ours to 1."""
+    from sklearn.svm import OneClassSVM
+
     with _numpy_seed(0):
         machine = OneClassSVM(nu=nu, gamma=gamma).fit(points.numpy())
     scale = nu * len(points)
@@ -116,6 +115,8 @@ def fit_nystroem(points: Tensor, gamma: float, nu: float, components: int, seed:
 
     Directions with S below 1e-6 of the largest are left out: they hold rounding only.
     """
+    from sklearn.linear_model import SGDOneClassSVM
+
     landmarks = subsample(points, components, seed)
     spectrum, basis = torch.linalg.eigh(_kernel(landmarks, landmarks, gamma))
     kept = spectrum > 1e-6 * spectrum[-1]
@@ -142,6 +143,8 @@ def choose_components(points: Tensor, gamma: float, nu: float, target: float, se
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's rank correlation; 1 where one side does not vary, for then there is no order to miss."""
+    from scipy.stats import rankdata
+
     first, second = rankdata(a.numpy()), rankdata(b.numpy())
     if first.std() == 0 or second.std() == 0:
         return 1.0

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 from torch import Tensor
 
 from calibrant import checks
@@ -56,6 +55,8 @@ def clopper_pearson_upper(errors: int, total: int, level: float) -> float:
     >>> round(clopper_pearson_upper(0, 45, 0.1), 4)  # 1 - 0.1^(1/45)
     0.0499
     """
+    from scipy.special import betaincinv
+
     return 1.0 if errors >= total else float(betaincinv(errors + 1, total - errors, 1 - level))
 
 
