@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,16 +46,20 @@ class CheckpointStore:
 
     def load(self) -> Checkpoint | None:
         """The newest whole checkpoint; None if there never was one, an error if all are damaged."""
-        for _, record in sorted(self._records(), key=lambda entry: entry[0], reverse=True):
-            tensors, _ = self._files(record["serial"] % 2)
+        records = dict(self._records())
+        damaged = sum(self._files(slot)[1].exists() for slot in (0, 1)) - len(records)
+        for serial in sorted(records, reverse=True):
             try:
-                return Checkpoint(read_tensors(tensors, record["sha256"]), record["values"])
+                tensors = read_tensors(self._files(serial % 2)[0], records[serial]["sha256"])
             except RunError:
+                damaged += 1
                 continue
-        if any(self._files(slot)[1].exists() for slot in (0, 1)):
-            raise RunError(
-                f"no checkpoint in {self.folder} is whole any more; delete the folder to start from the beginning"
-            )
+            if damaged:
+                message = f"the newest checkpoint in {self.folder} is damaged; going on from the one before it"
+                warnings.warn(message, stacklevel=2)
+            return Checkpoint(tensors, records[serial]["values"])
+        if damaged:
+            raise RunError(f"no checkpoint in {self.folder} is whole any more; delete the folder to start again")
         return None
 
     def clear(self) -> None:

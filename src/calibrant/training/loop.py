@@ -76,7 +76,7 @@ class Loop:
         """Train to the end, from the newest checkpoint if there is one; returns the metrics, a row an epoch."""
         settings, per_epoch = self.plan.settings, self.plan.steps_per_epoch
         seed = derive(self.plan.seed, self.plan.name, "theta", self.fabric.global_rank)
-        with seeded(seed, self.fabric.device):
+        with torch.enable_grad(), seeded(seed, self.fabric.device):
             self._resume()
             done = self.epoch * per_epoch + self.step
             bar = TrainingBar(self.plan.name, settings.epochs * per_epoch, done=done, enabled=self._bar_enabled())

@@ -54,7 +54,13 @@ class Saver:
             tensors |= {f"optimizer:{name}": value for name, value in packed.tensors.items()}
             tensors |= {f"rank{r}:{name}": part for name, parts in everyone.items() for r, part in enumerate(parts)}
             scaler = dict(fabric.strategy.precision.state_dict())
-            values = {**snapshot.values, "optimizer": packed.values, "ranks": fabric.world_size, "precision": scaler}
+            values = {
+                **snapshot.values,
+                "sums": list(snapshot.sums),
+                "optimizer": packed.values,
+                "ranks": fabric.world_size,
+                "precision": scaler,
+            }
             self.store.save(Checkpoint(tensors, values))
         self._saved = time.monotonic()
 
@@ -74,7 +80,8 @@ class Saver:
         fabric.strategy.precision.load_state_dict(values["precision"])
         own = _under(f"rank{fabric.global_rank}", checkpoint)
         restore_random_states(own, fabric.device)
-        sums = {name[4:]: value.to(fabric.device) for name, value in own.items() if name.startswith("sum:")}
+        # In the order of the terms, which a file of tensors does not keep; ranks add them up one by one.
+        sums = {name: own[f"sum:{name}"].to(fabric.device) for name in values["sums"]}
         return Snapshot(model, optimizer, sums, values)
 
 
