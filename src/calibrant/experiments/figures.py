@@ -1,0 +1,146 @@
+"""The figures as the paper draws them, from numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant.metrics import Interval, ReliabilityDiagram
+from calibrant.metrics.bins import bin_edges
+from calibrant.metrics.functional import array
+from calibrant.report.figures import RC, percent_axis
+from calibrant.report.histogram import ConfidenceHistogramDisplay
+from calibrant.report.reliability import ReliabilityDisplay
+from calibrant.report.style import HEAT, line_styles, percent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, Any]:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+        return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def reliability_grid(records: Mapping[str, Mapping[str, Any]], accuracy: Mapping[str, float], least: int) -> Figure:
+    """Reliability diagrams side by side, with accuracy and ECE; bins with fewer than `least` inputs are not drawn.
+
+    `records`: per system `count`, `confidence` and `accuracy` of each bin.
+    """
+    figure, axes = _figure(1, len(records), (2.5, 2.9))
+    for ax, (name, found) in zip(axes[0], records.items()):
+        values = [np.array([np.nan if v is None else v for v in found[key]]) for key in ("confidence", "accuracy")]
+        count = np.array(found["count"], np.int64)
+        diagram = ReliabilityDiagram(array(bin_edges(len(count))), *values, count)
+        title = f"{name}: Acc {percent(accuracy[name])}, ECE {percent(diagram.calibration_error)}"
+        ReliabilityDisplay(diagram, title, least).plot(ax=ax, counts=False)
+    return figure
+
+
+def histogram_grid(
+    histograms: Mapping[str, Mapping[str, Sequence[int]]], detection: Mapping[str, float], columns: int = 4
+) -> Figure:
+    """Confidence histograms of "test" and the one OOD set, a panel a system, all to one scale."""
+    rows = -(-len(histograms) // columns)
+    figure, axes = _figure(rows, columns, (2.4, 2.0))
+    flat, top = axes.ravel(), 0.0
+    for ax, (name, found) in zip(flat, histograms.items()):
+        shares = {key: np.array(counts) / sum(counts) for key, counts in found.items()}
+        inside = shares.pop("test")
+        told = dict.fromkeys(shares, detection[name])
+        ConfidenceHistogramDisplay(inside, shares, told, name).plot(ax=ax)
+        top = max(top, *(float(share.max()) for share in (inside, *shares.values())))
+    for ax in flat[: len(histograms)]:
+        ax.set_ylim(0, 1.1 * top)
+    for ax in flat[len(histograms) :]:
+        ax.set_visible(False)
+    return figure
+
+
+@dataclass(frozen=True)
+class Points:
+    """A scheme in a scatter plot: x, y and colour of each of its settings, with `labels` beside the points."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    color: Sequence[float]
+    labels: Sequence[str] = ()
+
+
+def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: tuple[float, float] | None) -> Figure:
+    """Points of every scheme, joined in the order of the knob, a marker a scheme and a colour a third measure."""
+    import matplotlib as mpl
+
+    figure, axes = _figure(1, 1, (4.8, 3.2))
+    ax, styles = axes[0, 0], line_styles([points.name for points in series])
+    every = [c for points in series for c in points.color if np.isfinite(c)]
+    low, high = limits or (min(every, default=0.0), max(every, default=1.0))
+    with mpl.rc_context(RC):
+        shown = None
+        for marker, points in zip(MARKERS, series):
+            style = styles[points.name]
+            ax.plot(points.x, points.y, color=style.color, lw=0.8, alpha=0.7, zorder=1)
+            shown = ax.scatter(
+                points.x, points.y, s=34, c=points.color, cmap=HEAT, vmin=low, vmax=high, marker=marker,
+                edgecolor=style.color, lw=1.0, zorder=2, label=points.name, plotnonfinite=True,
+            )  # fmt: skip
+            for text, left, up in zip(points.labels, points.x, points.y):
+                ax.annotate(text, (left, up), xytext=(4, 3), textcoords="offset points", fontsize=5)
+        ax.set(xlabel=x, ylabel=y)
+        ax.margins(0.1)
+        percent_axis(ax.xaxis, ax.yaxis)
+        ax.legend(loc="best")
+        bar = figure.colorbar(shown, ax=ax, label=color, pad=0.02)
+        percent_axis(bar.ax.yaxis)
+    return figure
+
+
+@dataclass(frozen=True)
+class Line:
+    """A system in a panel: `values` with intervals at `x`; undefined ones are left out."""
+
+    name: str
+    x: Sequence[float]
+    values: Sequence[Interval]
+    flat: bool = False
+
+
+def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False) -> Figure:
+    """One panel a measure, one line a system with its band; a `flat` line is one value that does not depend on x."""
+    import matplotlib as mpl
+
+    figure, axes = _figure(1, len(contents), (2.9, 2.6))
+    names = list(dict.fromkeys(line.name for lines in contents.values() for line in lines))
+    styles = line_styles(names)
+    with mpl.rc_context(RC):
+        for ax, (title, lines) in zip(axes[0], contents.items()):
+            for line in lines:
+                style = styles[line.name]
+                y, low, high = (np.array([getattr(v, k) for v in line.values]) for k in ("estimate", "low", "high"))
+                look = {"color": style.color, "lw": style.width, "ls": (0, style.dash) if style.dash else "-"}
+                if line.flat:
+                    ax.axhline(y[0], label=line.name, **{**look, "lw": 0.8})
+                    continue
+                ax.plot(line.x, y, marker="o", ms=2.5, label=line.name, **look)
+                ax.fill_between(line.x, low, high, color=style.color, alpha=0.1, lw=0)
+            ax.set(xlabel=x, title=title)
+            if log:
+                ax.set_xscale("symlog", linthresh=_least(lines))
+            percent_axis(ax.yaxis)
+        axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _least(lines: Sequence[Line]) -> float:
+    """The smallest x above 0: below it a logarithmic axis is linear, so that 0 has a place."""
+    return min((x for line in lines for x in line.x if x > 0), default=1.0)

@@ -1,0 +1,128 @@
+"""A trial's outputs reduced to numbers: a record of a few kilobytes, from which tables and figures are made.
+
+Every measure comes with its value under R resamples of the inputs. The resamples are the same for all records, so the
+records of two systems can be compared input by input later on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.evaluation import Evaluation, Outcome, threshold_source, thresholds
+from calibrant.evaluation.measures import IdCase, OodCase, is_few
+from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
+from calibrant.metrics.functional import Array, builder
+from calibrant.metrics.variation import confidence_bins
+from calibrant.training import Outputs
+
+DIGITS = 5
+ACCEPTED_MEASURES = ("ood_acceptance", "detection", "detection_corrected", "system_rate", "system_rate_corrected")
+
+
+def resamples(size: int, sample: int, count: int) -> Array:
+    """How often each of `size` inputs is drawn: (1 + count, size), the first row being the data themselves."""
+    return _counts(size, sample, count).astype(np.float64)
+
+
+@lru_cache(maxsize=16)
+def _counts(size: int, sample: int, count: int) -> NDArray[np.uint8]:
+    rng = np.random.default_rng((sample, size))
+    drawn = rng.integers(size, size=(count, size)) + size * np.arange(count)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=count * size).reshape(count, size)
+    return np.concatenate([np.ones((1, size)), counts]).astype(np.uint8)
+
+
+def measure(evaluation: Evaluation, coverages: Sequence[float], *, bins: int, count: int) -> dict[str, Any]:
+    """The measures of `evaluation` at every wanted coverage, and the counts behind its diagrams."""
+    wanted = sorted({1.0, *coverages}, reverse=True)
+    cuts = thresholds(evaluation, wanted)
+    return {
+        "threshold_from": threshold_source(evaluation),
+        "sizes": {"test": len(evaluation.id), **{name: len(one) for name, one in evaluation.ood.items()}},
+        "reliability": _diagram(evaluation.id, bins),
+        "histograms": {
+            name: np.bincount(confidence_bins("confidence", one.confidence, bins), minlength=bins).tolist()
+            for name, one in {"test": evaluation.id, **evaluation.ood}.items()
+        },
+        "at": [_at(evaluation, level, float(cut), bins, count) for level, cut in zip(wanted, cuts)],
+    }
+
+
+def _diagram(outcome: Outcome, bins: int) -> dict[str, Any]:
+    diagram = reliability_diagram(outcome.confidence, outcome.correct, bins)
+    numbers = {"confidence": diagram.confidence, "accuracy": diagram.accuracy}
+    return {"count": diagram.count.tolist(), **{name: [_number(v) for v in value] for name, value in numbers.items()}}
+
+
+def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int) -> dict[str, Any]:
+    """All measures at one threshold; draws for all sets at coverage 1, below it for the first OOD set only."""
+    inside = evaluation.id
+    weights = resamples(len(inside), 0, count)
+    kept = weights * (inside.acceptance >= cut)
+    right, error = IdCase.of(inside, bins).values(kept).T
+    accepted = {"test": int(kept[0].sum())}
+    measures = {
+        "coverage": entry(kept.sum(1) / weights.sum(1)),
+        "accuracy": entry(right),
+        "ece": entry(error),
+    }
+    for position, (name, outside) in enumerate(evaluation.ood.items()):
+        other = resamples(len(outside), 1 + position, count)
+        kept_ood = other * (outside.acceptance >= cut)
+        accepted[name] = int(kept_ood[0].sum())
+        values = OodCase.of(inside, outside, bins).values((weights.sum(1), other.sum(1)), (kept, kept_ood))
+        if is_few(accepted["test"], accepted[name]):
+            values[:, 1:3] = np.nan
+        for label, column in zip(ACCEPTED_MEASURES, values.T):
+            measures[f"{label}:{name}"] = entry(column, draws=wanted == 1 or position == 0)
+        if wanted == 1:
+            measures.update(detector(1 - inside.confidence, 1 - outside.confidence, name, 1 + position, count))
+    return {"wanted": wanted, "threshold": _number(cut), "accepted": accepted, "measures": measures}
+
+
+def detector(id_score: Any, ood_score: Any, name: str, sample: int, count: int) -> dict[str, Any]:
+    """AUROC and FPR95 of an OOD score against the set `name`, by measure."""
+    weights = resamples(len(id_score), 0, count), resamples(len(ood_score), sample, count)
+    found = {}
+    for label, function in (("auroc", auroc), ("fpr95", fpr_at_tpr)):
+        build = builder(function)
+        assert build is not None
+        found[f"{label}:{name}"] = entry(build(id_score, ood_score).under(*weights))
+    return found
+
+
+def detectors(outputs: Mapping[str, Outputs], score_names: Sequence[str], count: int) -> dict[str, Any]:
+    """AUROC and FPR95 of every OOD score and outlier score in `outputs`, against every OOD set."""
+    scores = {name: _scores(one, score_names) for name, one in outputs.items() if name != "validation"}
+    inside = scores.pop("test")
+    return {
+        score: {
+            key: value
+            for position, (ood, outside) in enumerate(scores.items())
+            for key, value in detector(inside[score], outside[score], ood, 1 + position, count).items()
+        }
+        for score in inside
+    }
+
+
+def _scores(outputs: Outputs, score_names: Sequence[str]) -> dict[str, Any]:
+    found = dict(outputs.scores)
+    if outputs.outlier_scores is not None:
+        found.update(zip(score_names, outputs.outlier_scores.T))
+    return found
+
+
+def entry(values: Array, *, draws: bool = True) -> dict[str, Any]:
+    """A value and, in units of 1e-5, its draws; None where undefined."""
+    scale = 10**DIGITS
+    kept = [None if not np.isfinite(v) else round(float(v) * scale) for v in values[1:]] if draws else []
+    return {"value": _number(values[0]), "draws": kept}
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), DIGITS + 1) if np.isfinite(value) else None

@@ -1,0 +1,32 @@
+"""The studies by name."""
+
+from __future__ import annotations
+
+import difflib
+
+from calibrant.experiments import coverage, histograms, pareto, reliability
+from calibrant.experiments.lab import Lab
+from calibrant.experiments.study import Study
+
+STUDIES: dict[str, Study] = {
+    one.name: one
+    for one in (
+        reliability.STUDY,
+        pareto.PARETO,
+        histograms.STUDY,
+        coverage.STUDY,
+        pareto.ABLATION,
+    )
+}
+
+
+def pick(lab: Lab, name: str) -> list[Study]:
+    """The study `name`; for "all" those that the plan lists, or every one."""
+    if name == "all":
+        return [pick(lab, one)[0] for one in lab.plan.studies or STUDIES]
+    if name not in STUDIES:
+        near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"study {name!r} does not exist; did you mean {near}? There are {', '.join([*STUDIES, 'all'])}"
+        )
+    return [STUDIES[name]]

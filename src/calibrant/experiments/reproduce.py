@@ -1,0 +1,85 @@
+"""Run studies and draw what they found; drawing needs the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from calibrant.experiments import planning
+from calibrant.experiments.lab import Lab
+from calibrant.experiments.page import write_study_page
+from calibrant.experiments.plan import load_plan, split_overrides
+from calibrant.experiments.registry import STUDIES, pick
+from calibrant.experiments.runner import run_jobs
+from calibrant.experiments.study import Study, merged
+from calibrant.settings import load_settings
+
+
+def open_lab(
+    profile: str,
+    *,
+    data: str | None = None,
+    results: str | Path | None = None,
+    runs: str | Path | None = None,
+    seeds: Sequence[int] | None = None,
+    overrides: Iterable[str] = (),
+) -> Lab:
+    """The lab of `profile`: data under the folder `data`, results and networks in the given folders."""
+    of_settings, of_plan = split_overrides(overrides)
+    if data is not None:
+        of_settings.append(f"data.root={data}")
+    if seeds is not None:
+        of_plan.append(f"study.seeds={list(seeds)}")
+    settings = load_settings(profile, overrides=of_settings)
+    where = Path(results or Path("results") / profile)
+    return Lab(settings, load_plan(profile, of_plan), where, Path(runs or Path("runs") / profile))
+
+
+def reproduce(lab: Lab, study: str, *, workers: int = 1) -> list[Path]:
+    """Run `study`, or `"all"`, and draw it; returns the folders that were written."""
+    chosen = pick(lab, study)
+    lab.save()
+    run(lab, chosen, workers=workers)
+    return [draw(lab, one) for one in chosen]
+
+
+def run(lab: Lab, studies: Sequence[Study], *, workers: int = 1) -> None:
+    """Make the records of `studies`: first the choices of lambda, then everything else, nothing twice."""
+    choices = [choice for one in studies for choice in one.choices(lab)]
+    run_jobs(lab, planning.choice_jobs(lab, choices), workers=workers)
+    run_jobs(lab, planning.trial_jobs(lab, merged(*(one.needs(lab) for one in studies))), workers=workers)
+    for one in studies:
+        one.prepare(lab)
+
+
+def draw(lab: Lab, study: Study, out: Path | None = None) -> Path:
+    """Write tables, figures, settings and the page of `study` from the records; returns the folder."""
+    import yaml
+
+    from calibrant.report.figures import save_figure
+
+    folder = (out or lab.results) / study.name
+    tables = study.tables(lab)
+    for table in tables:
+        table.write(folder)
+    pictures = []
+    for name, figure in study.figures(lab).items():
+        for kind in ("png", "pdf"):
+            save_figure(figure, folder / f"{name}.{kind}")
+        pictures.append(folder / f"{name}.png")
+    shown = replace(lab, settings=lab.settings.with_("data.root=null")).settings.to_yaml()
+    settings = shown + "study:\n" + _indented(yaml.safe_dump(lab.plan.model_dump(mode="json"), sort_keys=False))
+    write_study_page(folder / "page.html", study.title, study.caption, pictures, tables, settings)
+    return folder
+
+
+def redraw(results: str | Path, study: str = "all", out: str | Path | None = None) -> list[Path]:
+    """Draw `study` again from the folder `results`; with "all", every study that has been drawn there."""
+    lab = Lab.load(results)
+    chosen = pick(lab, study) if study != "all" else [s for s in STUDIES.values() if (lab.results / s.name).is_dir()]
+    return [draw(lab, one, None if out is None else Path(out)) for one in chosen]
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.splitlines())
