@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-GROUPS = ("kernels", "posterior")
+GROUPS = ("kernels", "posterior", "training", "selective")
 TARGET = Path(__file__).resolve().parent.parent / "results" / "bench.json"
 
 
