@@ -26,7 +26,7 @@ class Curves:
 
     `threshold`, achieved `coverage`, `accepted` inputs, `accuracy`, `ece`; `ood[name][measure]` for the measures
     `CURVE_MEASURES`, and `"accepted"`. `sums` (3, G, M) are, over all seeds, the count, the sum of the confidences and
-    the number right in each of M bins of the accepted.
+    the number right in each of M bins of the accepted, `ood_sums[name]` (G, M) the counts of accepted OOD inputs.
     """
 
     system: str
@@ -40,6 +40,7 @@ class Curves:
     ece: Array
     ood: Mapping[str, Mapping[str, Array]]
     sums: Array
+    ood_sums: Mapping[str, Array]
 
     def reliability(self, position: int) -> ReliabilityDiagram:
         """The diagram of what is accepted at `coverages[position]`, all seeds together."""
@@ -58,7 +59,7 @@ def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> C
     cuts = [thresholds(one, coverages) for one in group]
     inside = [_inside(one.id, cut, bins) for one, cut in zip(group, cuts)]
     accepted = np.stack([part[0][:, 0] for part in inside])
-    ood = {name: _outside([(one.id, one.ood[name]) for one in group], cuts, accepted, bins) for name in group[0].ood}
+    outside = {name: _outside([(one.id, one.ood[name]) for one in group], cuts, bins) for name in group[0].ood}
     return Curves(
         group[0].system,
         tuple(one.seed for one in group),
@@ -69,8 +70,9 @@ def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> C
         accepted,
         np.stack([part[0][:, 1] for part in inside]),
         np.stack([part[0][:, 2] for part in inside]),
-        ood,
+        {name: _defined(values, accepted) for name, (values, _) in outside.items()},
         np.sum([part[1] for part in inside], axis=0),
+        {name: sums for name, (_, sums) in outside.items()},
     )
 
 
@@ -86,25 +88,29 @@ def _inside(outcome: Outcome, cuts: Array, bins: int) -> tuple[Array, Array]:
     return np.concatenate(values), np.concatenate(sums, axis=1)
 
 
-def _outside(pairs: list[tuple[Outcome, Outcome]], cuts: list[Array], accepted: Array, bins: int) -> dict[str, Array]:
-    """The measures of one OOD set by name, each (S, G)."""
-    values = np.stack([_pair(*pair, cut, bins) for pair, cut in zip(pairs, cuts)])
+def _outside(pairs: list[tuple[Outcome, Outcome]], cuts: list[Array], bins: int) -> tuple[Array, Array]:
+    """Of one OOD set: how many inputs are accepted, then `CURVE_MEASURES`, (S, G, 6); the counts per bin (G, M)."""
+    values, sums = [], []
+    for (inside, outside), cut in zip(pairs, cuts):
+        case, parts, masses = OodCase.of(inside, outside, bins), [], []
+        for block in _blocks(cut, len(inside) + len(outside)):
+            kept = _kept(inside, block), _kept(outside, block)
+            totals = np.full(len(block), inside.total, np.float64), np.full(len(block), outside.total, np.float64)
+            parts.append(np.column_stack([kept[1].sum(1), case.values(totals, kept)]))
+            masses.append(bin_sums(case.ood_bins, kept[1], bins))
+        values.append(np.concatenate(parts))
+        sums.append(np.concatenate(masses))
+    return np.stack(values), np.sum(sums, axis=0)
+
+
+def _defined(values: Array, accepted: Array) -> dict[str, Array]:
+    """The measures by name, each (S, G), without detection probabilities of too few inputs."""
     counts = values[:, :, 0]
     few = np.vectorize(is_few)(accepted, counts)
     result = {name: values[:, :, position + 1] for position, name in enumerate(CURVE_MEASURES)}
     for name in ("detection", "detection_corrected"):
         result[name] = np.where(few, np.nan, result[name])
     return {"accepted": counts, **result}
-
-
-def _pair(inside: Outcome, outside: Outcome, cuts: Array, bins: int) -> Array:
-    """(G, 6): how many OOD inputs are accepted, then `CURVE_MEASURES`."""
-    case, values = OodCase.of(inside, outside, bins), []
-    for block in _blocks(cuts, len(inside) + len(outside)):
-        kept = _kept(inside, block), _kept(outside, block)
-        totals = np.full(len(block), inside.total, np.float64), np.full(len(block), outside.total, np.float64)
-        values.append(np.column_stack([kept[1].sum(1), case.values(totals, kept)]))
-    return np.concatenate(values)
 
 
 def _kept(outcome: Outcome, cuts: Array) -> Array:

@@ -1,0 +1,114 @@
+"""The inputs themselves: confident mistakes, right answers that were rejected, OOD inputs that were accepted."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.evaluation import Evaluation, Outcome, share_above
+from calibrant.metrics.functional import Array
+
+Kind = Literal["mistake", "rejected", "ood"]
+SHOWN = 8
+SIDE = 64
+
+
+@dataclass(frozen=True)
+class Example:
+    """One input of the set `dataset` ("id" or the name of an OOD set), in row `row` of it.
+
+    It is accepted at a wanted coverage c just where c > `share`, or c = 1.
+    """
+
+    kind: Kind
+    dataset: str
+    row: int
+    label: str | None
+    predicted: str
+    confidence: float
+    share: float
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+def pick_examples(
+    evaluation: Evaluation, coverages: Sequence[float], *, classes: Sequence[str] | None = None, shown: int = SHOWN
+) -> list[Example]:
+    """All inputs that are among the `shown` most confident of their kind at one of `coverages` at least."""
+    inside = evaluation.id
+    share, right = share_above(evaluation, inside), inside.correct
+    found = _examples("mistake", "id", inside, share, _leading(inside, ~right, share, coverages, True, shown), classes)
+    late = _leading(inside, right, share, coverages, False, shown)
+    found += _examples("rejected", "id", inside, share, late, classes)
+    for name, outside in evaluation.ood.items():
+        share = share_above(evaluation, outside)
+        first = _leading(outside, np.ones(len(outside), bool), share, coverages, True, shown)
+        found += _examples("ood", name, outside, share, first, classes)
+    return found
+
+
+def _leading(
+    outcome: Outcome, of_kind: NDArray[np.bool_], share: Array, coverages: Sequence[float], accepted: bool, shown: int
+) -> list[int]:
+    """The rows that are among the `shown` most confident of their kind, accepted or rejected, at any coverage."""
+    order = np.argsort(-outcome.confidence, kind="stable")
+    order = order[of_kind[order]]
+    rows: dict[int, None] = {}
+    for coverage in sorted(coverages, key=lambda c: abs(c - 0.5)):  # what is seen first comes first
+        inside = (share[order] < coverage) | (coverage == 1)
+        rows.update(dict.fromkeys(order[inside == accepted][:shown].tolist()))
+    return list(rows)
+
+
+def _examples(
+    kind: Kind, dataset: str, outcome: Outcome, share: Array, rows: list[int], classes: Sequence[str] | None
+) -> list[Example]:
+    def named(value: Any) -> str:
+        return classes[int(value)] if classes is not None and 0 <= int(value) < len(classes) else str(int(value))
+
+    def scores(row: int) -> dict[str, float]:
+        own = {} if outcome.selection is None else {"selector": float(outcome.selection[row])}
+        return {**own, **{name: float(outcome.scores[row, i]) for i, name in enumerate(outcome.score_names)}}
+
+    return [
+        Example(
+            kind,
+            dataset,
+            row,
+            None if outcome.label is None else named(outcome.label[row]),
+            named(outcome.predicted[row]),
+            float(outcome.confidence[row]),
+            float(share[row]),
+            scores(row),
+        )
+        for row in rows
+    ]
+
+
+def thumbnail(image: Any) -> str | None:
+    """An image (C, H, W), (H, W, C) or (H, W) as a PNG in a data URI, at most 64 pixels a side; None for other arrays.
+
+    Bytes are shown as they are; floats in [0, 1] as shades, others stretched from their least to their greatest value.
+    """
+    from PIL import Image
+
+    pixels = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+    if pixels.ndim == 3 and pixels.shape[0] in (1, 3):
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
+        return None
+    if pixels.dtype != np.uint8:
+        low, high = min(float(pixels.min()), 0.0), max(float(pixels.max()), 1.0)
+        pixels = np.round(255 * (pixels.astype(np.float64) - low) / (high - low)).astype(np.uint8)
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((SIDE, SIDE))
+    content = io.BytesIO()
+    picture.save(content, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

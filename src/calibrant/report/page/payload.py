@@ -1,0 +1,143 @@
+"""The numbers of the page: small whatever the size of the data, and equal to the library's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
+from calibrant.metrics import selective_risk
+from calibrant.metrics.functional import Array, builder
+from calibrant.report.page.examples import Example, pick_examples, thumbnail
+from calibrant.report.style import LineStyle
+
+MOST_NUMBERS = 400_000
+MOST_PIXELS = 1_400_000
+MOST_EXAMPLES = 4_000
+_STEPS = (100, 50, 20, 10)
+
+
+def coverage_grid(systems: int, ood_sets: int, bins: int) -> list[float]:
+    """The slider's positions: every percent, or fewer where many systems would make the page too large."""
+    each = 3 * bins + 10 + ood_sets * (bins + 6)
+    for steps in _STEPS:
+        if systems * each * steps <= MOST_NUMBERS:
+            return [position / steps for position in range(1, steps + 1)]
+    raise ValueError(
+        f"evaluations hold {systems} systems with {ood_sets} OOD sets, more than one page can show;"
+        f" give at most {MOST_NUMBERS // (each * _STEPS[-1])} systems"
+    )
+
+
+def page_payload(
+    evaluations: Sequence[Evaluation],
+    styles: Mapping[str, LineStyle],
+    *,
+    bins: int,
+    images: Mapping[str, Any],
+    classes: Sequence[str] | None,
+    rows: Mapping[str, Sequence[Example]] | None = None,
+) -> dict[str, Any]:
+    """JSON values: per system everything that the slider moves, at every position; the example inputs; thumbnails."""
+    groups = by_system(evaluations)
+    sets = list(dict.fromkeys(name for one in evaluations for name in one.ood))
+    grid = coverage_grid(len(groups), len(sets), bins)
+    curves = coverage_curves(evaluations, grid, bins=bins)
+    examples = _examples(groups, grid, classes, rows)
+    return {
+        "coverages": grid,
+        "bins": bins,
+        "ood": sets,
+        "systems": [_system(curve, groups[curve.system], styles[curve.system]) for curve in curves],
+        "examples": {system: [asdict(one) for one in found] for system, found in examples.items()},
+        "thumbnails": _thumbnails(examples, images),
+    }
+
+
+def _system(curve: Curves, group: list[Evaluation], style: LineStyle) -> dict[str, Any]:
+    return {
+        "name": curve.system,
+        "color": style.color,
+        "dash": list(style.dash),
+        "width": style.width,
+        "seeds": list(curve.seeds),
+        "id_inputs": group[0].id.total,
+        "threshold_from": curve.threshold_from,
+        "coverage": _mean(curve.coverage),
+        "accepted": _mean(curve.accepted),
+        "accuracy": _mean(curve.accuracy),
+        "ece": _mean(curve.ece),
+        "risk": _mean(np.stack([_risk(one, curve.coverages) for one in group])),
+        "count": _whole(curve.sums[0]),
+        "confidence": [_numbers(row, 4) for row in curve.sums[1]],
+        "correct": _whole(curve.sums[2]),
+        "ood": {
+            name: {
+                **{measure: _mean(values) for measure, values in found.items()},
+                "inputs": group[0].ood[name].total,
+                "count": _whole(curve.ood_sums[name]),
+            }
+            for name, found in curve.ood.items()
+        },
+    }
+
+
+def _risk(evaluation: Evaluation, coverages: Array) -> Array:
+    build = builder(selective_risk)
+    assert build is not None
+    functional = build(evaluation.id.acceptance, evaluation.id.correct, coverages.tolist())
+    risk: Array = functional.under(evaluation.id.weights[None])[0]
+    return risk
+
+
+def _mean(values: Array) -> list[float | None]:
+    """The mean over seeds (S, G); undefined where it is undefined for one of them."""
+    return _numbers(values.mean(0), 6)
+
+
+def _numbers(values: Iterable[float], digits: int) -> list[float | None]:
+    return [round(float(value), digits) if math.isfinite(value) else None for value in values]
+
+
+def _whole(values: Array) -> list[list[int]]:
+    rows: list[list[int]] = np.rint(values).astype(np.int64).tolist()
+    return rows
+
+
+def _examples(
+    groups: Mapping[str, list[Evaluation]],
+    grid: Sequence[float],
+    classes: Sequence[str] | None,
+    rows: Mapping[str, Sequence[Example]] | None,
+) -> dict[str, list[Example]]:
+    """Those of the first seed of each system, until there are enough for one page."""
+    found: dict[str, list[Example]] = {}
+    for system, group in groups.items():
+        known = None if rows is None else rows.get(system)
+        if known is None:
+            known = [] if group[0].id.count is not None else pick_examples(group[0], grid, classes=classes)
+        if sum(map(len, found.values())) + len(known) <= MOST_EXAMPLES:
+            found[system] = list(known)
+    return found
+
+
+def _thumbnails(examples: Mapping[str, Sequence[Example]], images: Mapping[str, Any]) -> dict[str, str]:
+    """One picture an input, whichever systems show it, until the page has enough of them; what is seen first first."""
+    found: dict[str, str] = {}
+    left = MOST_PIXELS
+    longest = max((len(some) for some in examples.values()), default=0)
+    for position in range(longest):
+        for some in examples.values():
+            if position >= len(some) or some[position].dataset not in images:
+                continue
+            one = some[position]
+            key = f"{one.dataset}/{one.row}"
+            picture = None if key in found else thumbnail(images[one.dataset][one.row])
+            if picture is not None and len(picture) <= left:
+                found[key] = picture
+                left -= len(picture)
+    return found
