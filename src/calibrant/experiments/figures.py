@@ -14,7 +14,7 @@ from calibrant.metrics.functional import array
 from calibrant.report.figures import RC, percent_axis
 from calibrant.report.histogram import ConfidenceHistogramDisplay
 from calibrant.report.reliability import ReliabilityDisplay
-from calibrant.report.style import HEAT, line_styles, percent
+from calibrant.report.style import HEAT, LineStyle, line_styles, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +31,18 @@ def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure,
         return figure, figure.subplots(rows, columns, squeeze=False)
 
 
+def _styles(names: Sequence[str]) -> dict[str, LineStyle]:
+    """Those of `line_styles`; a baseline "FNN + temperature" has the hue of its scheme and a thin dotted line."""
+    dots: tuple[tuple[int, ...], ...] = ((1, 1), (1, 3), (4, 1, 1, 1), (3, 3))
+    ends = list(dict.fromkeys(name.partition(" + ")[2] for name in names if " + " in name))
+    result = {}
+    for name in names:
+        scheme, _, end = name.partition(" + ")
+        style = line_styles([scheme])[scheme]
+        result[name] = LineStyle(style.color, dots[ends.index(end) % len(dots)], 1.0) if end else style
+    return result
+
+
 def reliability_grid(records: Mapping[str, Mapping[str, Any]], accuracy: Mapping[str, float], least: int) -> Figure:
     """Reliability diagrams side by side, with accuracy and ECE; bins with fewer than `least` inputs are not drawn.
 
@@ -38,11 +50,15 @@ def reliability_grid(records: Mapping[str, Mapping[str, Any]], accuracy: Mapping
     """
     figure, axes = _figure(1, len(records), (2.5, 2.9))
     for ax, (name, found) in zip(axes[0], records.items()):
-        values = [np.array([np.nan if v is None else v for v in found[key]]) for key in ("confidence", "accuracy")]
+        confidence, right = (
+            np.array([np.nan if v is None else v for v in found[k]]) for k in ("confidence", "accuracy")
+        )
         count = np.array(found["count"], np.int64)
-        diagram = ReliabilityDiagram(array(bin_edges(len(count))), *values, count)
+        diagram = ReliabilityDiagram(array(bin_edges(len(count))), confidence, right, count)
         title = f"{name}: Acc {percent(accuracy[name])}, ECE {percent(diagram.calibration_error)}"
         ReliabilityDisplay(diagram, title, least).plot(ax=ax, counts=False)
+        ax.get_legend().remove()
+        ax.title.set_fontsize(7)
     return figure
 
 
@@ -82,11 +98,11 @@ def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: t
     import matplotlib as mpl
 
     figure, axes = _figure(1, 1, (4.8, 3.2))
-    ax, styles = axes[0, 0], line_styles([points.name for points in series])
+    ax, styles = axes[0, 0], _styles([points.name for points in series])
     every = [c for points in series for c in points.color if np.isfinite(c)]
     low, high = limits or (min(every, default=0.0), max(every, default=1.0))
     with mpl.rc_context(RC):
-        shown = None
+        shown: Any = None
         for marker, points in zip(MARKERS, series):
             style = styles[points.name]
             ax.plot(points.x, points.y, color=style.color, lw=0.8, alpha=0.7, zorder=1)
@@ -121,7 +137,7 @@ def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False)
 
     figure, axes = _figure(1, len(contents), (2.9, 2.6))
     names = list(dict.fromkeys(line.name for lines in contents.values() for line in lines))
-    styles = line_styles(names)
+    styles = _styles(names)
     with mpl.rc_context(RC):
         for ax, (title, lines) in zip(axes[0], contents.items()):
             for line in lines:

@@ -43,4 +43,5 @@ def _table(table: Table) -> str:
         "<tr>" + "".join(f"<td>{escape(markdown_cell(row.get(column)))}</td>" for column in table.columns) + "</tr>"
         for row in table.rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div><p>{escape(table.note)}</p>'
+    body = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="wide">{body}</div><p>{escape(table.note)}</p>'

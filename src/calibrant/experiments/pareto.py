@@ -84,7 +84,7 @@ def _no_choice(lab: Lab) -> list[Choice]:
 PARETO = Study(
     "lambda-pareto",
     "Accuracy against ECE as lambda varies",
-    "Accuracy against ECE obtained by changing lambda for FNN, CFNN, BNN and CBNN, OOD detection probability as colour.",
+    "Accuracy against ECE by changing lambda for FNN, CFNN, BNN and CBNN, OOD detection probability as colour.",
     needs,
     tables,
     figures,

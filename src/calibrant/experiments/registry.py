@@ -26,7 +26,6 @@ def pick(lab: Lab, name: str) -> list[Study]:
         return [pick(lab, one)[0] for one in lab.plan.studies or STUDIES]
     if name not in STUDIES:
         near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"study {name!r} does not exist; did you mean {near}? There are {', '.join([*STUDIES, 'all'])}"
-        )
+        known = ", ".join([*STUDIES, "all"])
+        raise ValueError(f"study {name!r} does not exist; did you mean {near}? There are {known}")
     return [STUDIES[name]]

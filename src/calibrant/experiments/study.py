@@ -104,8 +104,12 @@ def choice_note(lab: Lab) -> str:
     for base in ("CFNN", "CBNN"):
         found = read_json(lab.choice_path(base))
         told.append(f"{base} {found['weight']:g} (on fits of {found['epochs']} epochs, seed {found['seed']})")
-    return (
-        f"Lambda by the paper's rule on validation data, grid {', '.join(f'{w:g}' for w in lab.settings.calibration.grid)}:"
-        f" {', '.join(told)}. Measures in percent; intervals at {lab.settings.report.confidence_level:.0%} by the bootstrap"
-        f" over test inputs{' and seeds' if len(lab.seeds) > 1 else ' of one training'}."
-    )
+    grid = ", ".join(f"{weight:g}" for weight in lab.settings.calibration.grid)
+    return f"Lambda by the paper's rule on validation data, grid {grid}: {', '.join(told)}. {interval_note(lab)}"
+
+
+def interval_note(lab: Lab) -> str:
+    """One sentence on what the intervals are of."""
+    level, several = lab.settings.report.confidence_level, len(lab.seeds) > 1
+    resampled = "test inputs and seeds" if several else "the test inputs of one training"
+    return f"Measures in percent, with {100 * level:g} % intervals by the bootstrap over {resampled}."
