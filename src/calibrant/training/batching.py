@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -63,18 +63,16 @@ class BatchSource:
         regularizer = self.regularizer.epoch(epoch, start) if self.regularizer else None
         outliers = self.outliers.epoch(epoch, start) if self.outliers else None
         for step, (inputs, labels) in enumerate(own, start):
-            generator = torch.Generator().manual_seed(
-                derive(self.seed, "augmentation", epoch, step, self.fabric.global_rank)
-            )
             if labels is None:
                 raise ValueError("the training data has no labels")
+            ready = self._preparation(epoch, step)
             extra, extra_labels = next(regularizer) if regularizer else (None, None)
             yield Batch(
-                self._ready(inputs, generator),
+                ready(inputs),
                 self._move(labels),
-                None if extra is None else self._ready(extra, generator),
+                None if extra is None else ready(extra),
                 None if extra_labels is None else self._move(extra_labels),
-                self._ready(next(outliers)[0], generator) if outliers else None,
+                ready(next(outliers)[0]) if outliers else None,
             )
 
     def _with_replacement(
@@ -87,9 +85,18 @@ class BatchSource:
         samples = len(self) * size * self.fabric.world_size
         return Batches(data, size, seed=derive(self.seed, purpose), replacement=True, samples=samples, **ranks)
 
-    def _ready(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        inputs = self._move(inputs)
-        return inputs if self.augment is None or inputs.dim() != 4 else self.augment(inputs, generator)
+    def _preparation(self, epoch: int, step: int) -> Callable[[Tensor], Tensor]:
+        """What is done to the inputs of a step: to the device, and augmented if they are images."""
+        if self.augment is None:
+            return self._move
+        augment, seed = self.augment, derive(self.seed, "augmentation", epoch, step, self.fabric.global_rank)
+        generator = torch.Generator().manual_seed(seed)
+
+        def prepare(inputs: Tensor) -> Tensor:
+            moved = self._move(inputs)
+            return augment(moved, generator) if moved.dim() == 4 else moved
+
+        return prepare
 
     def _move(self, values: Tensor) -> Tensor:
         return values.to(self.fabric.device, non_blocking=True)

@@ -66,7 +66,8 @@ class Loop:
         self.optimizer = build_optimizer(model, plan.settings)
         network: Any = Draws(model, plan.draws)
         if engine.compile:
-            network = torch.compile(network)
+            # The last batch of an epoch is smaller: two static graphs are faster than one for any size.
+            network = torch.compile(network, dynamic=False)
         self.network, self.wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.epoch, self.step, self.seconds = 0, 0, 0.0
         self.sums: dict[str, Tensor] = {}

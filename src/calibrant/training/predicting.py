@@ -30,7 +30,7 @@ def stage_of(workspace: Workspace, scheme: Scheme) -> Stage:
 def predict_stage(workspace: Workspace, scheme: Scheme) -> dict[str, Outputs]:
     """The outputs of `scheme` on every set, from the run directory if they are there."""
     stage, sets = stage_of(workspace, scheme), prediction_sets(workspace.data)
-    if not stage.finished:
+    if not workspace.finished(stage):
         ensemble = workspace.ensemble(scheme)
         with workspace.unfinished(stage) as to_do:
             if to_do and workspace.fabric.is_global_zero:

@@ -54,7 +54,7 @@ def score_stage(workspace: Workspace, scheme: Scheme) -> Scored:
     base = replace(scheme, selective=False)
     predicted = stage_of(workspace, base)
     stage = workspace.run.stage(f"score-{base}", keys.score_inputs(workspace.settings, predicted.key))
-    if not stage.finished:
+    if not workspace.finished(stage):
         ensemble = workspace.ensemble(base)
         with workspace.unfinished(predicted) as predict_too, workspace.unfinished(stage) as to_do:
             if to_do and workspace.fabric.is_global_zero:
@@ -142,7 +142,7 @@ def select_stage(workspace: Workspace, scheme: Scheme, scored: Scored) -> Select
     """Fit the selector to validation data and set its threshold."""
     settings = workspace.settings.selector
     stage = workspace.run.stage(f"select-{scheme}", keys.select_inputs(workspace.settings, scored.stage.key))
-    if not stage.finished:
+    if not workspace.finished(stage):
         with workspace.unfinished(stage) as to_do:
             if to_do and workspace.fabric.is_global_zero:
                 _select(stage, settings, scored, workspace.settings.seed)

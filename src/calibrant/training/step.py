@@ -44,7 +44,8 @@ class Draws(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits (S, B, C) and the KL."""
-        logits = torch.stack([self.model(inputs) for _ in range(self.draws)])
+        outputs = [self.model(inputs) for _ in range(self.draws)]
+        logits = outputs[0][None] if self.draws == 1 else torch.stack(outputs)
         return logits, self.model.kl() if isinstance(self.model, MeanField) else None
 
 
@@ -75,7 +76,9 @@ def loss_terms(
         )
         for s in range(len(logits))
     ]
-    terms = {name: torch.stack([draw[name] for draw in draws]).mean() for name in draws[0]}
+    terms = draws[0]
+    if len(draws) > 1:
+        terms = {name: torch.stack([draw[name] for draw in draws]).mean() for name in terms}
     terms["accuracy"] = (own.detach().argmax(-1) == batch.labels).float().mean()
     return terms
 

@@ -102,7 +102,7 @@ class Workspace:
         members = self.settings.posterior.members if scheme.bayesian else 1
         inputs = keys.validate_inputs(self.stage(scheme).key, members, self.settings.report.bins)
         stage = self.run.stage(f"validate-{scheme}", inputs)
-        if not stage.finished:
+        if not self.finished(stage):
             model, seed = self.model(scheme), derive(self.settings.seed, "members") >> 1
             with self.unfinished(stage) as to_do:
                 if to_do:
@@ -145,18 +145,22 @@ class Workspace:
         parent = self.stage(scheme.parent).key
         return self.run.stage(f"fine-tune-{scheme}", keys.finetune_inputs(scheme, self.settings, self.data, parent))
 
+    def finished(self, stage: Stage) -> bool:
+        """Whether `stage` ran to its end; all ranks get the same answer."""
+        return agree(stage.finished, self.fabric)
+
     @contextlib.contextmanager
     def unfinished(self, stage: Stage) -> Iterator[bool]:
         """Hold `stage` (rank 0 does, for all) and say whether it is still to be run; all ranks leave together."""
         with stage.locked() if self.fabric.is_global_zero else contextlib.nullcontext():
-            yield not agree(stage.finished, self.fabric)
+            yield not self.finished(stage)
             self.fabric.barrier()
 
     def _trained(self, scheme: Scheme) -> Stage:
         """The finished fit or fine-tune of `scheme`."""
         self._check([scheme])
         stage = self.stage(scheme)
-        if stage.finished:
+        if self.finished(stage):
             return stage
         start = None if scheme.parent is None else self.model(scheme.parent)
         with self.unfinished(stage) as to_do:
