@@ -30,7 +30,7 @@ class Example:
     dataset: str
     row: int
     label: str | None
-    predicted: str
+    predicted: str | None
     confidence: float
     share: float
     scores: Mapping[str, float] = field(default_factory=dict)

@@ -236,11 +236,11 @@
       const items = exampleRows(kind).map((one) => {
         const picture = P.thumbnails[`${one.dataset}/${one.row}`], item = element("li");
         if (picture) item.append(element("img", { src: picture, alt: `Input ${one.row}`, width: 64, height: 64 }));
-        item.append(element("b", { textContent: `says ${one.predicted}` }));
+        item.append(element("b", { textContent: one.predicted == null ? `row ${one.row}` : `says ${one.predicted}` }));
         if (one.label != null) item.append(element("span", { textContent: `is ${one.label}` }));
         item.append(element("span", { textContent: `confidence ${percent(one.confidence)}` }));
         for (const [name, value] of Object.entries(one.scores)) item.append(element("span", { textContent: `${name} ${value.toPrecision(3)}` }));
-        item.append(element("span", { textContent: `row ${one.row}` }));
+        if (one.predicted != null) item.append(element("span", { textContent: `row ${one.row}` }));
         return item;
       });
       $(id).replaceChildren(...(items.length ? items : [element("li", { className: "none", textContent: "None at this coverage." })]));

@@ -1,0 +1,93 @@
+"""What the numbers mean, in a sentence or two: over- or underconfident, by how much, and where."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.evaluation import Outcome, Resampling, Row
+from calibrant.evaluation.intervals import band, default_resamples
+from calibrant.metrics import Interval, ReliabilityDiagram
+from calibrant.metrics.functional import mean_of
+
+FEW_ROWS = 100
+
+
+def mean_gap(outcome: Outcome, how: Resampling) -> Interval:
+    """Mean confidence minus accuracy, with its interval: positive if overconfident on the whole."""
+    functional = mean_of(outcome.confidence.astype(np.float64) - outcome.correct, (-1.0, 1.0))
+    counts = [None if outcome.count is None else outcome.weights]
+    resamples = how.resamples or default_resamples(len(outcome))
+    found = band(functional, counts, resamples=resamples, level=how.level, seed=how.seed)
+    return Interval(float(found.estimate), float(found.low), float(found.high))
+
+
+def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: list[Row]) -> list[str]:
+    """One sentence on the whole, one on where, one for each OOD set, and one on the size of the table if it is small.
+
+    A bin counts as over- or underconfident if its accuracy is further from its confidence than a calibrated system's
+    would be in 95 of 100 tables: |acc - conf| > 1.96 sqrt(conf (1 - conf) / n).
+    """
+    sentences = [_whole(gap, row), _where(diagram)]
+    sentences += [_ood(one) for one in ood_rows]
+    if row.n_id < FEW_ROWS:
+        sentences.append(f"There are only {row.n_id} rows, so the intervals are wide and little can be told from them.")
+    return [sentence for sentence in sentences if sentence]
+
+
+def _points(value: float) -> str:
+    return f"{100 * abs(value):.1f}"
+
+
+def _whole(gap: Interval, row: Row) -> str:
+    accuracy = row.accuracy.estimate
+    said = f"says {100 * (accuracy + gap.estimate):.1f} % on average and is right in {100 * accuracy:.1f} %"
+    if gap.low <= 0 <= gap.high:
+        verdict = "On the whole neither over- nor underconfident"
+    else:
+        verdict = "Overconfident on the whole" if gap.estimate > 0 else "Underconfident on the whole"
+    limits = sorted((100 * gap.low, 100 * gap.high))
+    error = f"the ECE is {100 * row.ece.estimate:.1f} % ({100 * row.ece.low:.1f} to {100 * row.ece.high:.1f})"
+    apart = f"a gap of {100 * gap.estimate:.1f} points ({limits[0]:.1f} to {limits[1]:.1f})"
+    return f"{verdict}: it {said}, {apart}; {error}."
+
+
+def _where(diagram: ReliabilityDiagram) -> str:
+    count = np.maximum(diagram.count, 1)
+    signed = np.where(diagram.count > 0, diagram.confidence - diagram.accuracy, 0.0)
+    level = np.nan_to_num(diagram.confidence)
+    noise = 1.96 * np.sqrt(level * (1 - level) / count)
+    parts = []
+    for name, apart in (("overconfident", signed > noise), ("underconfident", -signed > noise)):
+        run = _worst_run(apart & (diagram.count > 0), np.abs(signed) * diagram.count)
+        if run is not None:
+            inside = slice(run[0], run[1] + 1)
+            mean = float(np.average(np.abs(signed[inside]), weights=diagram.count[inside]))
+            low, high = diagram.edges[run[0]], diagram.edges[run[1] + 1]
+            parts.append(f"{name} by {_points(mean)} points at confidences from {100 * low:.0f} to {100 * high:.0f} %")
+    if not parts:
+        return "In no range of confidence is it further off than chance explains."
+    return f"It is {' and '.join(parts)}."
+
+
+def _worst_run(apart: NDArray[np.bool_], weight: NDArray[np.float64]) -> tuple[int, int] | None:
+    """The run of neighbouring bins of one kind that adds most to the ECE: first and last bin."""
+    runs, start = [], None
+    for position, inside in enumerate([*apart.tolist(), False]):
+        if inside and start is None:
+            start = position
+        elif not inside and start is not None:
+            runs.append((start, position - 1))
+            start = None
+    return max(runs, key=lambda run: float(weight[run[0] : run[1] + 1].sum()), default=None)
+
+
+def _ood(row: Row) -> str:
+    if math.isnan(row.detection.estimate):
+        return f"The OOD set {row.ood} has too few rows ({row.n_ood}) to say how well it is detected."
+    value, low, high = (100 * v for v in (row.detection.estimate, row.detection.low, row.detection.high))
+    verdict = "is told apart well" if low >= 90 else "is told apart in part" if low > 60 else "is hardly told apart"
+    found = f"detection probability {value:.1f} % ({low:.1f} to {high:.1f}), AUROC {100 * row.auroc.estimate:.1f} %"
+    return f"OOD data ({row.ood}) {verdict} by confidence: {found}."
