@@ -51,7 +51,7 @@ def _dressed(chart: Any) -> Any:
 def _axis(**options: Any) -> Any:
     import altair as alt
 
-    shown = "round(1000 * datum.value) / 10 + ' %'"
+    shown = "round(1e5 * datum.value) / 1e3 + ' %'"
     return alt.Axis(labelExpr=shown, tickCount=5, ticks=False, domain=False, **options)
 
 
