@@ -1,0 +1,94 @@
+"""`calibrant data`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibrant.cli import options, output
+
+EXAMPLES = """
+calibrant data
+calibrant data --root /data
+calibrant data --root /data --fetch cifar100 --fetch imagenet-resize
+calibrant data "folder:photos?size=32"
+"""
+
+
+def command(
+    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Look into this one.")] = None,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Where to look; default: $CALIBRANT_DATA or the cache.")
+    ] = None,
+    fetch: Annotated[
+        list[str] | None, typer.Option("--fetch", metavar="NAME", help="Download a published set there; repeatable.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Which data there are, which are missing, how to get them."""
+    if spec is not None:
+        _show(_describe(spec), json)
+        return
+    from calibrant.data import default_folder, download
+
+    folder = root or default_folder()
+    for name in fetch or ():
+        folder.mkdir(parents=True, exist_ok=True)
+        output.log(f"{name}: {download(name, folder)}")
+    found = _list(folder)
+    if json:
+        output.print_json({"root": str(folder), "sources": found})
+        return
+    table = output.plain_table("spec", "what", "there", "how to get it")
+    for one in found:
+        table.add_row(one["spec"], one["about"], one["found"] or "", one["obtain"])
+    output.print_table(table)
+    output.print_lines(f"Looked in {folder}. Where PATH is left out, data are looked for there.")
+
+
+def _list(folder: Path) -> list[dict[str, Any]]:
+    from calibrant.data import cifar, list_sources, odin
+
+    def found(kind: str) -> str | None:
+        there: object = None
+        if kind in ("cifar10", "cifar100"):
+            there = cifar.locate(folder, int(kind.removeprefix("cifar")))
+        elif kind in odin.FOLDERS:
+            there = odin.locate(folder, kind)
+        return "always" if kind == "embedded" else str(folder) if there else None
+
+    return [
+        {"spec": one.spec, "about": one.about, "found": found(one.kind), "obtain": one.obtain} for one in list_sources()
+    ]
+
+
+def _describe(spec: str) -> dict[str, Any]:
+    from calibrant.data import has_parts, open_source
+
+    parts = ("train", "test") if has_parts(spec) else ("all",)
+    result: dict[str, Any] = {"spec": spec}
+    for part in parts:
+        opened = open_source(spec, split=part)  # type: ignore[arg-type]
+        kind = str(opened.inputs.dtype).removeprefix("torch.")
+        result[part] = {"inputs": list(opened.inputs.shape), "type": kind, "labelled": opened.labels is not None}
+        if opened.labels is not None:
+            result["classes"] = list(opened.classes or map(str, range(opened.num_classes)))
+    return result
+
+
+def _show(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.print_json(found)
+        return
+    for part in ("train", "test", "all"):
+        if part in found:
+            one = found[part]
+            labels = "with labels" if one["labelled"] else "without labels"
+            shape = " x ".join(map(str, one["inputs"][1:]))
+            output.print_lines(f"{part}: {one['inputs'][0]:,} inputs of {shape}, {one['type']}, {labels}")
+    classes = found.get("classes", [])
+    if classes:
+        more = ", ..." if len(classes) > 12 else ""
+        output.print_lines(f"{len(classes)} classes: {', '.join(classes[:12])}{more}")

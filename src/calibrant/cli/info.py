@@ -1,0 +1,148 @@
+"""`calibrant info`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from calibrant.cli import options, output
+
+
+class Topic(str, Enum):
+    """What to tell."""
+
+    machine = "machine"
+    settings = "settings"
+    profiles = "profiles"
+    schemes = "schemes"
+
+
+EXAMPLES = """
+calibrant info
+calibrant info settings                      all of them
+calibrant info settings fit --profile paper  those of one group, as the profile has them
+calibrant info profiles
+calibrant info profiles small > mine.yaml    a file to change and use with --settings
+calibrant info schemes
+"""
+
+
+def command(
+    topic: Annotated[Topic, typer.Argument(help="machine, settings, profiles or schemes.")] = Topic.machine,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One group of settings, profile or scheme.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="NAME", help="Show the settings of this profile.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Versions, devices, threads; settings, profiles, schemes."""
+    tell = {Topic.machine: _machine, Topic.settings: _settings, Topic.profiles: _profiles, Topic.schemes: _schemes}
+    tell[topic](name, profile, json)
+
+
+def _machine(name: str | None, profile: str | None, as_json: bool) -> None:
+    import os
+    import platform
+    from importlib.metadata import distributions
+
+    import torch
+
+    from calibrant.jobs import choose_device
+
+    packages = ("calibrant", "torch", "numpy", "scikit-learn", "lightning-fabric", "pydantic", "ray", "onnxruntime")
+    installed = {str(one.metadata["Name"]).lower().replace("_", "-"): one.version for one in distributions()}
+    versions = {"python": platform.python_version(), **{one: installed.get(one, "not installed") for one in packages}}
+    devices = ["cpu"]
+    if torch.accelerator.is_available():
+        kind = str(torch.accelerator.current_accelerator())
+        devices += [f"{kind}:{index}" for index in range(torch.accelerator.device_count())]
+    found = {
+        "versions": versions,
+        "platform": platform.platform(),
+        "devices": devices,
+        "auto": str(choose_device()),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
+    if as_json:
+        output.print_json(found)
+        return
+    output.print_lines(*(f"{package:18}{version}" for package, version in versions.items()))
+    output.print_lines(*(f"{key:18}{_text(value)}" for key, value in found.items() if key != "versions"))
+
+
+def _settings(name: str | None, profile: str | None, as_json: bool) -> None:
+    from calibrant.settings import Settings, load_settings
+
+    chosen = Settings() if profile is None else load_settings(profile)
+    rows = [row for row in _fields(chosen) if name is None or (row["name"] + ".").startswith(name + ".")]
+    if not rows:
+        load_settings(overrides=[f"{name}=0"])  # says which name is the nearest
+    if as_json:
+        output.print_json(rows)
+        return
+    table = output.plain_table("setting", "default" if profile is None else profile, "what it is")
+    for row in rows:
+        table.add_row(row["name"], _text(row["value"]), row["description"])
+    output.print_table(table)
+
+
+def _fields(model: Any, prefix: str = "") -> Iterator[dict[str, Any]]:
+    """Name, value and description of every group and setting, depth first."""
+    from pydantic import BaseModel
+
+    for key, field in type(model).model_fields.items():
+        value = getattr(model, key)
+        if isinstance(value, BaseModel) and not hasattr(value, "of"):  # a number by family is one setting
+            yield {"name": prefix + key, "value": "", "description": type(value).__doc__ or ""}
+            yield from _fields(value, f"{prefix}{key}.")
+        else:
+            plain = value.model_dump() if isinstance(value, BaseModel) else value
+            yield {"name": prefix + key, "value": plain, "description": field.description or ""}
+
+
+def _profiles(name: str | None, profile: str | None, as_json: bool) -> None:
+    from importlib import resources
+
+    from calibrant.settings import load_settings, profiles
+
+    if name is not None:
+        load_settings(name)  # says which name is the nearest
+        text = (resources.files("calibrant") / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
+        output.print_lines(f"profile: {name}", text.rstrip())
+        return
+    found = {one: load_settings(one) for one in profiles()}
+    rows = {n: {"data": s.data.source, "backbone": s.backbone.name, "epochs": s.fit.epochs} for n, s in found.items()}
+    if as_json:
+        output.print_json(rows)
+        return
+    table = output.plain_table("profile", "data", "backbone", "epochs")
+    for one, row in rows.items():
+        table.add_row(one, *(str(value) for value in row.values()))
+    output.print_table(table)
+
+
+def _schemes(name: str | None, profile: str | None, as_json: bool) -> None:
+    from calibrant.schemes import Scheme
+
+    rows = {
+        str(one): [str(link) for link in one.chain] for one in Scheme.all() if name is None or one == Scheme.parse(name)
+    }
+    if as_json:
+        output.print_json(rows)
+    else:
+        output.print_lines(*(f"{one:12}{' -> '.join(chain)}" for one, chain in rows.items()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value)) or "none"
+    return "null" if value is None else str(value)

@@ -1,0 +1,87 @@
+"""Options that several commands share, and the settings they add up to."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from calibrant.schemes import Scheme
+    from calibrant.settings import Settings
+
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", help="Settings to start from: embedded (default), small, paper, ..."),
+]
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", metavar="FILE.yaml", help="Settings laid over the profile's.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("-o", "--set", metavar="KEY=VALUE", help="One setting, laid over those; `info settings` lists them."),
+]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.", metavar="NAME")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="The one seed.", metavar="N")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables; progress stays on standard error.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run in --out as it was begun; nothing else need be given.")
+]
+Schemes = Annotated[
+    list[str] | None,
+    typer.Option("--scheme", "-s", metavar="NAME", help="FNN, CBNN, SCBNN-OCM, ...; several by repeating, or `all`."),
+]
+
+
+def read_settings(
+    profile: str | None, file: Path | None, overrides: Sequence[str], **named: str | int | None
+) -> Settings:
+    """A profile, then a file, then overrides, then options of their own (`data__source="embedded"`), if given."""
+    from calibrant.settings import load_settings
+
+    own = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in named.items() if value is not None]
+    settings = load_settings(profile or "embedded", file, [*overrides, *own])
+    check_device(settings.engine.device)
+    return settings
+
+
+def refuse_beside_resume(*given: object) -> None:
+    """Refuse options that would be ignored, because a run goes on with the settings it was begun with."""
+    if any(one is not None for one in given):
+        raise ValueError("--resume takes all settings from the run in --out; leave the other options out")
+
+
+def on_device(settings: Settings, device: str | None) -> Settings:
+    """`settings` on another device, if one is named: that may change from one sitting to the next."""
+    chosen = settings if device is None else settings.with_(f"engine.device={json.dumps(device)}")
+    check_device(chosen.engine.device)
+    return chosen
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that is not there, before anything else is done."""
+    if name not in ("auto", "cpu"):
+        from calibrant.jobs import choose_device
+
+        choose_device(name)
+
+
+def parse_schemes(names: Sequence[str] | None, default: str) -> list[Scheme]:
+    """The schemes by name, in the order of `Scheme.all`; `all` means all sixteen."""
+    from calibrant.schemes import Scheme
+
+    wanted = names or [default]
+    if any(name.lower() == "all" for name in wanted):
+        return list(Scheme.all())
+    chosen = {Scheme.parse(name) for name in wanted}
+    return [scheme for scheme in Scheme.all() if scheme in chosen]
+
+
+def command_line() -> str:
+    """The command as it was given, to be written into what it makes."""
+    return shlex.join(["calibrant", *sys.argv[1:]])

@@ -1,0 +1,93 @@
+"""`calibrant predict`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, output
+from calibrant.cli.errors import resumable
+
+if TYPE_CHECKING:
+    from calibrant.jobs.predicting import Count
+
+
+EXAMPLES = """
+calibrant predict run photos/ --out predictions.csv
+calibrant predict run "parquet:big.parquet?id=key" --out predictions.parquet --device cuda
+calibrant predict demo/seed-0 embedded:near --scheme SCBNN-OCM --coverage 0.8 --early --out letters.csv
+"""
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved predictor.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image folder, NPZ or Parquet file, or a spec.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="FILE.csv or FILE.parquet.")],
+    scheme: Annotated[
+        str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which, where RUN holds several.")
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option("--coverage", min=0, max=1, help="Answer for this share of inputs like the validation data."),
+    ] = None,
+    early: Annotated[
+        bool, typer.Option("--early", help="Ask members one by one and stop where the decision is settled.")
+    ] = False,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class, too.")] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Inputs in memory at a time.")] = 256,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Labels, confidence, and whether to trust them.
+
+    Columns: id (file name or row number), label, confidence, accepted, ood_score, gate (what is compared with the
+    threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are raw: normalization is
+    part of the model. The file appears when it is whole.
+    """
+    from calibrant.jobs import at_coverage, choose_device, predict_table, predictor_folder
+    from calibrant.predictor import EarlyStopping, load
+
+    predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto"))
+    if coverage is not None:
+        predictor = at_coverage(predictor, coverage)
+    with resumable(lambda: "stopped; nothing was written: start again"), _counter() as show:
+        count = predict_table(
+            predictor,
+            source,
+            out,
+            batch_rows=batch,
+            probabilities=probabilities,
+            early=EarlyStopping() if early else None,
+            on_batch=show,
+        )
+    if json:
+        found: dict[str, Any] = {"inputs": count.inputs, "accepted": count.accepted, "mean_members": count.members}
+        output.print_json({"out": str(out), **found})
+        return
+    members = f", {count.members:.1f} members an input" if early else ""
+    output.print_lines(f"{count.inputs:,} inputs, {count.accepted:,} accepted{members}: {out}")
+
+
+@contextmanager
+def _counter() -> Iterator[Callable[[Count], None] | None]:
+    """How many inputs are done and how fast, on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("predict", total=None, count="starting")
+
+        def show(count: Count) -> None:
+            elapsed = progress.tasks[task].elapsed or 1e-9
+            progress.update(task, count=f"{count.inputs:,} inputs, {count.inputs / elapsed:,.0f} a second")
+
+        yield show

@@ -1,0 +1,78 @@
+"""`calibrant train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli import options, output
+from calibrant.cli.errors import is_main_process, resumable
+
+EXAMPLES = """
+calibrant train --data embedded --scheme SCBNN-OCM --out run
+calibrant train --data cifar100:/data --uncertainty imagenet-resize:/data \\
+    --scheme SCBNN-OCM --scheme FNN --backbone wrn-16-1 --out run
+calibrant train --data folder:photos?size=32 --scheme SCBNN -o fit.epochs=50 --out run
+calibrant train --profile small --scheme all -o 'data.ood=[lsun-resize:/data]' --out run --seed 1
+calibrant train --resume --out run                             after Ctrl-C or a crash
+torchrun --nproc-per-node 2 -m calibrant train ... --out run   two processes
+"""
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
+    data: Annotated[str | None, typer.Option("--data", metavar="SPEC", help="ID data; `calibrant data` lists.")] = None,
+    uncertainty: Annotated[
+        str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabelled outliers for the -OCM schemes.")
+    ] = None,
+    scheme: options.Schemes = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, resnet-18, cnn-16, mlp-128-128, ...")
+    ] = None,
+    profile: options.Profile = None,
+    settings: options.SettingsFile = None,
+    override: options.Overrides = None,
+    device: options.Device = None,
+    seed: options.Seed = None,
+    resume: options.Resume = False,
+    json: options.Json = False,
+) -> None:
+    """Train schemes, evaluate them, save predictors to deploy.
+
+    Settings are those of the profile, then of the YAML file, then -o, then the options above. What is finished in RUN
+    is not done again; other settings need another RUN.
+    """
+    named = {"data__source": data, "data__uncertainty": uncertainty, "backbone__name": backbone, "seed": seed}
+    from calibrant.jobs import Run
+
+    run = Run(out)
+    if resume:
+        options.refuse_beside_resume(profile, settings, override, scheme, *named.values())
+        chosen, schemes, asked = options.on_device(run.settings, device), list(run.schemes), str(run.record["command"])
+    else:
+        chosen = options.read_settings(profile, settings, override or (), engine__device=device, **named)
+        schemes, asked = options.parse_schemes(scheme, "SCBNN-OCM"), options.command_line()
+    from calibrant.jobs import table_of, train_run, write_table
+
+    with resumable(lambda: f"stopped; to go on: calibrant train --resume --out {out}"):
+        evaluations = train_run(
+            chosen, schemes, out, command=asked, on_step=lambda name, done, n: output.log(f"{done}/{n} {name}")
+        )
+        if not is_main_process():
+            return
+        rows = table_of(evaluations, chosen.report)
+        write_table(out / "table.csv", rows)
+    if json:
+        predictors = {str(one): str(run.predictor_path(one)) for one in schemes}
+        output.print_json({"run": str(out), "predictors": predictors, "rows": [row.flat() for row in rows]})
+        return
+    output.print_results(rows, chosen.report.confidence_level)
+    choice = f" --scheme {schemes[-1]}" if len(run.schemes) > 1 else ""
+    output.print_lines(
+        "Next:",
+        f"  calibrant report {out}",
+        f"  calibrant evaluate {out} --data SPEC --ood SPEC",
+        f"  calibrant predict {out} INPUT --out predictions.csv{choice}",
+    )
