@@ -55,7 +55,7 @@ def digits(members: int) -> Parts:
     """K members; outlier scores on the 1,000 training images, the selector on 297 others, 500 more to test with."""
     q, x, y = posterior()
     ensemble = q.sample(members, seed=1).stored()
-    options = {"forest": {"trees": 20}, "svm": {"components": 64}}
+    options = {"forest": {"trees": 20, "max_samples": 64}, "svm": {"components": 64}}
     outliers = OutlierScores(options=options, max_points=300).fit(ensemble.predict([x[:1000]]).features)
     validation = ensemble.predict([(x[1000:], y[1000:])])
     scores = outliers.score(validation.features)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from calibrant.predictor.decision import Decision
@@ -48,6 +47,8 @@ class EarlyStopping:
 
     def quantile(self, seen: int, total: int) -> float:
         """How many standard errors are wanted after `seen` of `total` members."""
+        from scipy import stats
+
         return float(stats.t.isf(self.error / 2 / (total - self.min_members), seen - 1))
 
     def settled(self, probabilities: Tensor, gate: Tensor, without: Tensor, threshold: float, total: int) -> Tensor:
