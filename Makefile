@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 WORKERS ?= 2
 
-.PHONY: help setup test test-slow lint format types bench demo clean
+.PHONY: help setup test test-slow test-cluster lint format types bench demo clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,10 +22,13 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP)  ## Create the virtual environment and install everything into it
 
 test: lint types $(STAMP)  ## Lint, types, doctests and tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not cluster'
 
 test-slow: $(STAMP)  ## The tests that take minutes
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+
+test-cluster: $(STAMP)  ## The tests that start a Ray cluster on this machine
+	$(BIN)/python -m pytest -m cluster
 
 lint: $(STAMP)  ## Check style
 	$(BIN)/ruff check .
