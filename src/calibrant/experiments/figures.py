@@ -14,7 +14,7 @@ from calibrant.metrics.functional import array
 from calibrant.report.figures import RC, percent_axis
 from calibrant.report.histogram import ConfidenceHistogramDisplay
 from calibrant.report.reliability import ReliabilityDisplay
-from calibrant.report.style import HEAT, LineStyle, line_styles, percent
+from calibrant.report.style import HEAT, ID_COLOR, LineStyle, line_styles, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,6 +91,7 @@ class Points:
     y: Sequence[float]
     color: Sequence[float]
     labels: Sequence[str] = ()
+    joined: bool = True
 
 
 def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: tuple[float, float] | None) -> Figure:
@@ -105,7 +106,8 @@ def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: t
         shown: Any = None
         for marker, points in zip(MARKERS, series):
             style = styles[points.name]
-            ax.plot(points.x, points.y, color=style.color, lw=0.8, alpha=0.7, zorder=1)
+            if points.joined:
+                ax.plot(points.x, points.y, color=style.color, lw=0.8, alpha=0.7, zorder=1)
             shown = ax.scatter(
                 points.x, points.y, s=34, c=points.color, cmap=HEAT, vmin=low, vmax=high, marker=marker,
                 edgecolor=style.color, lw=1.0, zorder=2, label=points.name, plotnonfinite=True,
@@ -160,3 +162,43 @@ def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False)
 def _least(lines: Sequence[Line]) -> float:
     """The smallest x above 0: below it a logarithmic axis is linear, so that 0 has a place."""
     return min((x for line in lines for x in line.x if x > 0), default=1.0)
+
+
+def dots(contents: Mapping[str, Mapping[str, Mapping[str, Interval]]], order: Sequence[str], *, x: str) -> Figure:
+    """One panel a data set, one row an entry of `order`, one mark a system with its interval."""
+    import matplotlib as mpl
+
+    figure, axes = _figure(1, len(contents), (2.8, 3.2))
+    with mpl.rc_context(RC):
+        for ax, (title, systems) in zip(axes[0], contents.items()):
+            styles = _styles(list(systems))
+            for number, (system, values) in enumerate(systems.items()):
+                shift = 0.7 * (number / max(len(systems) - 1, 1) - 0.5)
+                rows = [name for name in order if name in values]
+                y = [order.index(name) + shift for name in rows]
+                middle = np.array([values[name].estimate for name in rows])
+                ends = np.array([[values[name].low, values[name].high] for name in rows])
+                color = styles[system].color
+                ax.hlines(y, ends[:, 0], ends[:, 1], color=color, lw=0.8)
+                face = "white" if styles[system].dash else color
+                marks = {"marker": MARKERS[number % len(MARKERS)], "ms": 3, "color": color, "mfc": face}
+                ax.plot(middle, y, ls="", label=system, **marks)
+            ax.set(title=title, xlabel=x, yticks=range(len(order)), ylim=(len(order) - 0.5, -0.5))
+            ax.set_yticklabels(order if ax is axes[0, 0] else [])
+            percent_axis(ax.xaxis)
+        axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def bars(contents: Mapping[str, Mapping[str, float]]) -> Figure:
+    """One panel a quantity, one bar a system, its number at the end."""
+    import matplotlib as mpl
+
+    figure, axes = _figure(1, len(contents), (3.2, 1.6))
+    with mpl.rc_context(RC):
+        for ax, (title, values) in zip(axes[0], contents.items()):
+            drawn = ax.barh(list(values), list(values.values()), color=ID_COLOR)
+            ax.bar_label(drawn, [f"{value:.3g}" for value in values.values()], padding=2, fontsize=7)
+            ax.set(title=title, xlim=(0, 1.2 * max(values.values())))
+            ax.invert_yaxis()
+    return figure

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import difflib
 
-from calibrant.experiments import coverage, histograms, pareto, reliability
+from calibrant.experiments import (
+    backbone,
+    cost,
+    coverage,
+    eta,
+    histograms,
+    pareto,
+    regularizers,
+    reliability,
+    scores,
+    tradeoff,
+)
 from calibrant.experiments.lab import Lab
 from calibrant.experiments.study import Study
 
@@ -14,8 +25,15 @@ STUDIES: dict[str, Study] = {
         reliability.STUDY,
         pareto.PARETO,
         histograms.STUDY,
+        tradeoff.TRADE_OFF,
         coverage.STUDY,
+        cost.STUDY,
         pareto.ABLATION,
+        tradeoff.ABLATION,
+        eta.STUDY,
+        backbone.STUDY,
+        regularizers.STUDY,
+        scores.STUDY,
     )
 }
 

@@ -39,13 +39,17 @@ def open_lab(
 def reproduce(lab: Lab, study: str, *, workers: int = 1) -> list[Path]:
     """Run `study`, or `"all"`, and draw it; returns the folders that were written."""
     chosen = pick(lab, study)
+    labs = {one.name: one.within(lab) for one in chosen}
+    for where in dict.fromkeys(inner.results for inner in labs.values()):
+        group = [one for one in chosen if labs[one.name].results == where]
+        run(labs[group[0].name], group, workers=workers)
     lab.save()
-    run(lab, chosen, workers=workers)
-    return [draw(lab, one) for one in chosen]
+    return [draw(labs[one.name], one, lab.results) for one in chosen]
 
 
 def run(lab: Lab, studies: Sequence[Study], *, workers: int = 1) -> None:
     """Make the records of `studies`: first the choices of lambda, then everything else, nothing twice."""
+    lab.save()
     choices = [choice for one in studies for choice in one.choices(lab)]
     run_jobs(lab, planning.choice_jobs(lab, choices), workers=workers)
     run_jobs(lab, planning.trial_jobs(lab, merged(*(one.needs(lab) for one in studies))), workers=workers)
@@ -53,13 +57,13 @@ def run(lab: Lab, studies: Sequence[Study], *, workers: int = 1) -> None:
         one.prepare(lab)
 
 
-def draw(lab: Lab, study: Study, out: Path | None = None) -> Path:
-    """Write tables, figures, settings and the page of `study` from the records; returns the folder."""
+def draw(lab: Lab, study: Study, out: Path) -> Path:
+    """Write tables, figures and the page of `study` from the records of `lab` below `out`; returns the folder."""
     import yaml
 
     from calibrant.report.figures import save_figure
 
-    folder = (out or lab.results) / study.name
+    folder = out / study.name
     tables = study.tables(lab)
     for table in tables:
         table.write(folder)
@@ -78,7 +82,7 @@ def redraw(results: str | Path, study: str = "all", out: str | Path | None = Non
     """Draw `study` again from the folder `results`; with "all", every study that has been drawn there."""
     lab = Lab.load(results)
     chosen = pick(lab, study) if study != "all" else [s for s in STUDIES.values() if (lab.results / s.name).is_dir()]
-    return [draw(lab, one, None if out is None else Path(out)) for one in chosen]
+    return [draw(one.within(lab), one, Path(out or lab.results)) for one in chosen]
 
 
 def _indented(text: str) -> str:

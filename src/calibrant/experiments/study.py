@@ -28,7 +28,8 @@ class Study:
     """One figure or table of the paper (or one that it lacks).
 
     `choices`: the lambdas that must be chosen before `needs`, the trials and the coverages at which they are measured,
-    can be listed. `tables` and `figures` read records only.
+    can be listed. `prepare` measures what needs no training. `tables` and `figures` read records only. `within` says in
+    which lab the study lives, if not in the one it is asked for in.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Study:
     figures: Callable[[Lab], Figures]
     choices: Callable[[Lab], Sequence[Choice]] = lambda lab: both_choices(lab)
     prepare: Callable[[Lab], None] = lambda lab: None
+    within: Callable[[Lab], Lab] = lambda lab: lab
 
 
 def both_choices(lab: Lab) -> list[Choice]:

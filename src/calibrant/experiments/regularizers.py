@@ -1,0 +1,99 @@
+"""Every calibration regularizer in CFNN and CBNN side by side, each with its own lambda: a table the paper lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from calibrant.experiments.figures import Points, trade_off
+from calibrant.experiments.jobs import Choice
+from calibrant.experiments.lab import Lab
+from calibrant.experiments.planning import Needs
+from calibrant.experiments.study import (
+    Figures,
+    Study,
+    all_seeds,
+    both_choices,
+    first_ood,
+    full_row,
+    interval_note,
+    temperature,
+    trial,
+)
+from calibrant.experiments.tables import Cell, Table
+from calibrant.experiments.trials import Trial
+from calibrant.runs import read_json
+
+FAMILIES = {"CFNN": "FNN", "CBNN": "BNN"}
+
+
+def _knob(lab: Lab, regularizer: str) -> str | None:
+    """None for the regularizer of the settings, whose records other studies share."""
+    return None if regularizer == lab.settings.calibration.regularizer else regularizer
+
+
+def _choices(lab: Lab) -> list[Choice]:
+    named = {name: grid for name, grid in lab.plan.regularizers.items() if _knob(lab, name)}
+    return both_choices(lab) + [Choice(base, name, grid) for name, grid in named.items() for base in FAMILIES]
+
+
+def _names(lab: Lab) -> list[str]:
+    return list(dict.fromkeys([lab.settings.calibration.regularizer, *lab.plan.regularizers]))
+
+
+def point(lab: Lab, base: str, regularizer: str) -> Trial:
+    """`base` with `regularizer` and the lambda that was chosen for it."""
+    knob = _knob(lab, regularizer)
+    weight = lab.chosen(base, knob)
+    return trial(lab, base, regularizer=knob, weight=weight)
+
+
+def _needs(lab: Lab) -> Needs:
+    calibrated = [point(lab, base, name) for base in FAMILIES for name in _names(lab)]
+    plain = [trial(lab, name) for name in FAMILIES.values()]
+    return all_seeds(lab, [*calibrated, *plain, *map(temperature, plain)])
+
+
+def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
+    for base, plain in FAMILIES.items():
+        yield full_row(lab, plain, trial(lab, plain), regularizer="none")
+        yield full_row(lab, f"{plain} + temperature", temperature(trial(lab, plain)), regularizer="none")
+        for name in _names(lab):
+            found = read_json(lab.choice_path(base, _knob(lab, name)))
+            grid = ", ".join(f"{one['weight']:g}" for one in found["validation"][1:])
+            yield full_row(
+                lab, base, point(lab, base, name), regularizer=name, **{"lambda": found["weight"], "grid": grid}
+            )
+
+
+def _tables(lab: Lab) -> list[Table]:
+    note = (
+        "Lambda of each regularizer by the paper's rule on validation data, on the grid shown; 0 where every lambda"
+        f" cost too much accuracy. {interval_note(lab)}"
+    )
+    return [Table(list(_rows(lab)), note=note)]
+
+
+def _figures(lab: Lab) -> Figures:
+    series = []
+    ood = first_ood(lab, trial(lab, "FNN"))
+    measures = ("ece", "accuracy", f"detection:{ood}")
+    for base, plain in FAMILIES.items():
+        trials = {name: point(lab, base, name) for name in _names(lab)}
+        own = {plain: trial(lab, plain), f"{plain} + temperature": temperature(trial(lab, plain))}
+        x, y, color = ([lab.estimate(one, m).value for one in trials.values()] for m in measures)
+        series.append(Points(base, x, y, color, list(trials), joined=False))
+        for name, one in own.items():
+            left, up, heat = (lab.estimate(one, m).value for m in measures)
+            series.append(Points(name, [left], [up], [heat]))
+    return {"figure": trade_off(series, x="ECE", y="Accuracy", color="OOD detection probability", limits=None)}
+
+
+STUDY = Study(
+    "regularizers",
+    "Calibration regularizers side by side",
+    "Accuracy, ECE and OOD detection of CFNN and CBNN with every regularizer, lambda chosen for each by the same rule.",
+    _needs,
+    _tables,
+    _figures,
+    _choices,
+)
