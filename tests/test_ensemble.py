@@ -71,6 +71,9 @@ def test_several_networks_stack_with_their_buffers() -> None:
         net.train()(x * (1 + torch.rand(1)))
         net.eval()
     torch.testing.assert_close(Ensemble.stack(nets)(x), torch.stack([net(x) for net in nets]))
+    module, tokens = examples()["tied"]
+    tied = [module, copy.deepcopy(module)]
+    torch.testing.assert_close(Ensemble.stack(tied)(tokens), torch.stack([net(tokens) for net in tied]))
     with pytest.raises(ValueError, match="one architecture"):
         Ensemble.stack([nn.Linear(2, 2), nn.Linear(3, 2)])
     with pytest.raises(ValueError, match="modules is empty"):

@@ -94,10 +94,11 @@ class Ensemble(nn.Module):
         """Several trained networks of one architecture: a deep ensemble."""
         if not modules:
             raise ValueError("modules is empty")
-        states = [dict(module.state_dict()) for module in modules]
+        # Not the state dict, which lists tied weights twice and leaves out buffers that are not persistent.
+        states = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
         if any({n: t.shape for n, t in s.items()} != {n: t.shape for n, t in states[0].items()} for s in states):
             raise ValueError("modules must be of one architecture: their parameters differ in name or shape")
-        stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+        stacked = {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
         return cls(copy.deepcopy(modules[0]), StoredMembers(stacked, len(modules)))
 
     def __len__(self) -> int:
