@@ -267,3 +267,15 @@ def test_the_bar_asks_for_numbers_only_where_it_is_seen(capsys):
     with TrainingBar("fit", 10, enabled=True) as bar:
         bar.advance(lambda: {"loss": 0.25})
     assert "loss 0.25" in capsys.readouterr().err
+    with TrainingBar("predict", 10, enabled=True, unit="images") as bar:
+        bar.advance(count=10)
+    assert "10/10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["nonsense", pytest.param("cuda", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"))],
+)
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(ValueError, match=rf"engine\.device '{device}' cannot be used"):
+        make_fabric(EngineSettings(device=device))

@@ -7,6 +7,7 @@ is the same on all of them, so its average counts it once.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -19,18 +20,19 @@ from calibrant.settings import EngineSettings
 def make_fabric(engine: EngineSettings) -> Fabric:
     """Devices, precision and, under `torchrun`, DDP over all of its processes."""
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    accelerator = "cpu" if engine.device == "cpu" else engine.device.split(":")[0]
-    if world == 1:
-        index = engine.device.split(":")[1:]
-        fabric = Fabric(accelerator=accelerator, devices=[int(index[0])] if index else 1, precision=engine.precision)
-    else:
+    accelerator, _, index = engine.device.partition(":")
+    devices: Any = local if world > 1 else [int(index)] if index.isdigit() else 1
+    try:
         fabric = Fabric(
             accelerator=accelerator,
-            devices=local,
+            devices=devices,
             num_nodes=world // local,
-            strategy=DDPStrategy(),
+            strategy=DDPStrategy() if world > 1 else "auto",
             precision=engine.precision,
         )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).split(". ")[0]
+        raise ValueError(f"engine.device {engine.device!r} cannot be used ({reason}); choose auto or cpu") from None
     fabric.launch()
     return fabric
 

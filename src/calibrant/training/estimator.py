@@ -18,7 +18,7 @@ from calibrant.schemes import Scheme
 from calibrant.settings import Settings
 from calibrant.training.inputs import Examples, TrainingData, as_examples
 from calibrant.training.labels import Labelling, learn_labels
-from calibrant.training.outputs import predict
+from calibrant.training.outputs import InOrder, predict
 from calibrant.training.workspace import Workspace
 
 # What differs from the defaults, which are the paper's: a schedule for short trainings, nothing done to the inputs.
@@ -152,8 +152,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         shape = tuple(data.take(torch.tensor([0]))[0].shape[1:])
         if shape != self.input_shape_:
             raise ValueError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
-        settings = self.settings_
-        return predict(self.ensemble_, data, settings.engine.predict_batch_size, settings.backbone.feature_layer)
+        batches = InOrder(data, self.settings_.engine.predict_batch_size)
+        return predict(self.ensemble_, batches, self.settings_.backbone.feature_layer)
 
     def _settings(self) -> Settings:
         own = (

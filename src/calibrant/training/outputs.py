@@ -13,6 +13,7 @@ from calibrant.ensemble import Ensemble
 from calibrant.ood_scores import SCORES
 from calibrant.predictions import Predictions
 from calibrant.training.inputs import Examples
+from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive
 
 
@@ -95,6 +96,15 @@ class InOrder:
             yield inputs if labels is None else (inputs, labels)
 
 
-def predict(ensemble: Ensemble, data: Examples, batch_size: int, feature_layer: str | None = None) -> Predictions:
-    """`ensemble` on all of `data`, features included."""
-    return ensemble.predict(InOrder(data, batch_size), feature_layer=feature_layer)
+def predict(
+    ensemble: Ensemble,
+    batches: InOrder,
+    feature_layer: str | None = None,
+    *,
+    description: str = "predict",
+    progress: bool | None = False,
+) -> Predictions:
+    """`ensemble` on all of `batches`, features included, with a bar if `progress` (None: on a terminal)."""
+    total = len(ensemble) * batches.batches.samples
+    with TrainingBar(description, total, enabled=progress, unit="images") as bar:
+        return ensemble.predict(batches, feature_layer=feature_layer, progress=lambda count: bar.advance(count=count))

@@ -9,7 +9,7 @@ from calibrant.runs import Stage, write_tensors
 from calibrant.schemes import Scheme
 from calibrant.training import keys
 from calibrant.training.inputs import Examples, TrainingData
-from calibrant.training.outputs import Outputs, predict
+from calibrant.training.outputs import InOrder, Outputs, predict
 
 if TYPE_CHECKING:
     from calibrant.training.workspace import Workspace
@@ -34,8 +34,12 @@ def predict_stage(workspace: Workspace, scheme: Scheme) -> dict[str, Outputs]:
         ensemble = workspace.ensemble(scheme)
         with workspace.unfinished(stage) as to_do:
             if to_do and workspace.fabric.is_global_zero:
-                size = workspace.settings.engine.predict_batch_size
-                keep(stage, {name: predict(ensemble, part, size) for name, part in sets.items()})
+                size, progress = workspace.settings.engine.predict_batch_size, workspace.progress
+                found = {
+                    name: predict(ensemble, InOrder(part, size), description=f"{scheme} on {name}", progress=progress)
+                    for name, part in sets.items()
+                }
+                keep(stage, found)
     return {name: Outputs.from_tensors(stage.tensors(f"{name}.safetensors")) for name in sets}
 
 

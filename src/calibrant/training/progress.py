@@ -15,11 +15,15 @@ Values = Callable[[], Mapping[str, float]]
 
 
 class _Speed(ProgressColumn):
-    """Steps a second."""
+    """Steps, or whatever is counted, a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.1f} steps/s")
+        return Text("" if speed is None else f"{speed:.3g} {self.unit}/s")
 
 
 class TrainingBar:
@@ -29,13 +33,15 @@ class TrainingBar:
     drawn, about four times a second, because on an accelerator reading a number waits for the device.
     """
 
-    def __init__(self, description: str, total: int, *, done: int = 0, enabled: bool | None = None) -> None:
+    def __init__(
+        self, description: str, total: int, *, done: int = 0, enabled: bool | None = None, unit: str = "steps"
+    ) -> None:
         self._shown = sys.stderr.isatty() if enabled is None else enabled
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            _Speed(),
+            _Speed(unit),
             TimeRemainingColumn(),
             TextColumn("{task.fields[numbers]}"),
             console=Console(stderr=True),
@@ -44,11 +50,11 @@ class TrainingBar:
         self._task = self._progress.add_task(description, total=total, completed=done, numbers="")
         self._pending, self._drawn = 0, 0.0
 
-    def advance(self, values: Values) -> None:
-        """One step is done; `values()` gives the numbers to show."""
+    def advance(self, values: Values = dict, count: int = 1) -> None:
+        """`count` more are done; `values()` gives the numbers to show."""
         if not self._shown:
             return
-        self._pending += 1
+        self._pending += count
         now = time.monotonic()
         if now - self._drawn > 0.25:
             numbers = "  ".join(f"{name} {value:.4g}" for name, value in values().items())

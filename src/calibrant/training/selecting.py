@@ -17,7 +17,7 @@ from calibrant.schemes import Scheme
 from calibrant.selective import Selector, Training
 from calibrant.training import keys
 from calibrant.training.inputs import Examples
-from calibrant.training.outputs import InOrder, Outputs
+from calibrant.training.outputs import InOrder, Outputs, predict
 from calibrant.training.predicting import keep, predict_stage, prediction_sets, stage_of
 from calibrant.training.randomness import derive
 
@@ -72,7 +72,8 @@ def _score(workspace: Workspace, ensemble: Ensemble, stage: Stage, predicted: St
 
     def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> Predictions:
         loader = InOrder(part, settings.engine.predict_batch_size, augmentation, seed)
-        return ensemble.predict(loader, feature_layer=settings.backbone.feature_layer)
+        layer, about = settings.backbone.feature_layer, f"{stage.name}: {part.name or len(part)}"
+        return predict(ensemble, loader, layer, description=about, progress=workspace.progress)
 
     scorer = _scorer(settings.outliers, settings.seed)
     scorer.fit(_features(run(_reference(data.train, settings.outliers, settings.seed)), settings.outliers))
