@@ -69,6 +69,8 @@ def test_the_slider_moves_numbers_that_are_the_librarys(path: Path, group: list[
         assert shown == f"{100 * visit.tile('accuracy'):.1f} %"
         page.wait_for_function("document.getElementById('reading').textContent.startsWith('At 30 % coverage')")
         before = page.locator("#reliability figure[data-key=FNN] small").text_content()
+        page.locator("#reliability figure[data-key=FNN]").scroll_into_view_if_needed()
+        page.wait_for_timeout(200)
         drawn = page.locator("#reliability figure[data-key=FNN] svg").inner_html()
         visit.move(90)
         assert page.locator("#reliability figure[data-key=FNN] small").text_content() != before

@@ -78,7 +78,8 @@
 
   // Tables and CSV.
   const HEADS = { system: "System", wanted_coverage: "Coverage wanted", accepted: "Accepted", accuracy: "Accuracy", ece: "ECE", ood_accepted: "OOD accepted", ood_detection: "OOD detection", ood_detection_corrected: "corrected", whole_system: "Whole system", range: "Confidence bin", count: "Inputs", confidence: "Mean confidence", set: "Data", share: "Share", coverage: "Coverage", value: "Value", measure: "Measure", system_rate: "Whole system", ood: "OOD set" };
-  const HIDDEN = new Set(["left", "right", "zero", "gap", "kind"]);
+  const DRAWN = ["left", "right", "zero", "gap", "width"];
+  const HIDDEN = new Set([...DRAWN, "kind", "wanted_coverage", "ood"]);
   const WHOLE = new Set(["count", "row"]);
   const cell = (name, value) => {
     if (typeof value === "number" || value == null) {
@@ -105,7 +106,7 @@
   const flat = (row) => {
     const { scores = {}, ...rest } = row;
     for (const [name, value] of Object.entries(scores)) rest[`score_${name}`] = value;
-    return Object.fromEntries(Object.entries(rest).filter(([name]) => !HIDDEN.has(name) || name === "kind"));
+    return Object.fromEntries(Object.entries(rest).filter(([name]) => !DRAWN.includes(name)));
   };
   const csv = (rows) => {
     const all = rows.map(flat), names = [...new Set(all.flatMap(Object.keys))];
@@ -159,6 +160,7 @@
   const draw = (node, chart) =>
     vegaEmbed(node, { ...P.charts[chart], datasets: datasets(chart, node.parentElement.dataset.key) }, { renderer: "svg", actions: false, tooltip: true }).then((result) => {
       views.set(node, { view: result.view, chart });
+      sight.observe(node);
       return result.view;
     });
   const figure = (title, chart, key) => {
@@ -178,13 +180,28 @@
     const what = chart === "reliability" ? `Reliability diagram of ${one.name}: ${ece}` : `Confidence of accepted ID and OOD inputs, ${one.name}: ${told}`;
     node.setAttribute("aria-label", `${what}; ${table}`);
   };
+  // Only charts in sight are redrawn at once, the others when they come into sight or go to the printer.
+  const inSight = new Set(), stale = new Set();
+  const redraw = (node) => {
+    const { view, chart } = views.get(node), key = node.parentElement.dataset.key;
+    if (chart === "histogram") view.signal("top", topShare(byName.get(key)));
+    for (const [name, rows] of Object.entries(datasets(chart, key))) view.data(name, rows);
+    stale.delete(node);
+    return view.runAsync();
+  };
+  const sight = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) inSight.add(target);
+      else inSight.delete(target);
+      if (isIntersecting && stale.has(target)) redraw(target);
+    }
+  }, { rootMargin: "200px" });
+  addEventListener("beforeprint", () => stale.forEach(redraw));
   const update = () => {
-    for (const [node, { view, chart }] of views) {
-      const key = node.parentElement.dataset.key, one = byName.get(key);
-      if (chart === "histogram") view.signal("top", topShare(one));
-      for (const [name, rows] of Object.entries(datasets(chart, key))) view.data(name, rows);
-      describe(node, chart, key);
-      view.runAsync();
+    for (const [node, { chart }] of views) {
+      describe(node, chart, node.parentElement.dataset.key);
+      stale.add(node);
+      if (inSight.has(node)) redraw(node);
     }
   };
   const addSystem = (one) => ["reliability", "histogram"].filter((kind) => $(kind)).map((kind) => {
@@ -197,7 +214,8 @@
   const removeSystem = (name) => document.querySelectorAll("#reliability > figure, #histogram > figure").forEach((box) => {
     if (box.dataset.key !== name) return;
     views.get(box.lastChild)?.view.finalize();
-    views.delete(box.lastChild);
+    for (const known of [views, stale, inSight]) known.delete(box.lastChild);
+    sight.unobserve(box.lastChild);
     box.remove();
   });
 
