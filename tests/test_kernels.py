@@ -9,9 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from calibrant import kernels
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 
 WIDTHS = [0.005, 0.2, 0.4, 3.0]
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, 256], ids=["sorted", "dense below 256"])
+def dense(request):
+    """Every test twice: once with all sums sorted, once as they are, with few points summed directly."""
+    before, kernels._DENSE = kernels._DENSE, request.param
+    yield
+    kernels._DENSE = before
+
+
 reals = st.floats(-2, 2, allow_nan=False, width=32)
 
 

@@ -17,7 +17,9 @@ coverages = st.one_of(st.floats(0.01, 1), st.sampled_from([0.07, 0.1, 0.3, 0.5, 
 
 
 def best_threshold(acceptance, coverage):
-    """Try every threshold; keep the one of the smallest coverage that suffices."""
+    """Try every threshold; keep the one of the smallest coverage that suffices. Coverage 1 rejects nothing anywhere."""
+    if coverage == 1:
+        return -np.inf
     options = [(np.mean(acceptance >= tau), tau) for tau in set(acceptance.tolist())]
     return min(option for option in options if option[0] >= coverage)[1]
 
@@ -124,7 +126,7 @@ def test_the_system_without_rejections_is_the_detector_alone(corrected):
 
 def test_rejecting_every_outlier_is_detection_and_rejecting_the_rest_is_not():
     same = np.full(100, 0.9)
-    perfect = metrics.ood_detection_at_coverage(same, same, np.ones(100), np.zeros(100), coverage=1.0)
+    perfect = metrics.ood_detection_at_coverage(same, same, np.ones(100), np.zeros(100), coverage=0.99)
     assert perfect.system_rate == 1
     assert perfect.accepted_ood == 0
     assert math.isnan(perfect.probability)

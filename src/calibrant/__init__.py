@@ -22,7 +22,8 @@ _HOMES = {
     "Selector": "calibrant.selective",
     "load": "calibrant.predictor",
 }
-_ROOMS = ("backbones", "data", "kernels", "metrics", "ood_scores", "outliers", "posthoc", "regularizers", "selective")
+_ROOMS = ("audit", "backbones", "data", "evaluation", "kernels", "metrics", "ood_scores", "outliers", "posthoc")
+_ROOMS += ("regularizers", "report", "selective")
 
 __all__ = [*_HOMES, *_ROOMS]  # noqa: PLE0604
 
@@ -40,7 +41,20 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from calibrant import backbones, data, kernels, metrics, ood_scores, outliers, posthoc, regularizers, selective
+    from calibrant import (
+        audit,
+        backbones,
+        data,
+        evaluation,
+        kernels,
+        metrics,
+        ood_scores,
+        outliers,
+        posthoc,
+        regularizers,
+        report,
+        selective,
+    )
     from calibrant.ensemble import Ensemble
     from calibrant.objective import Objective
     from calibrant.posterior import MeanField

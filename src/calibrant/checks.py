@@ -34,7 +34,8 @@ def tensor(name: str, value: Any) -> Tensor:
         raise ValueError(f"{name} must be rectangular: its rows have different lengths") from None
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold numbers, not {array.dtype}")
-    return torch.from_numpy(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="), copy=False))
+    array = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def floating(name: str, value: Any, *, dims: int | None = None) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from calibrant import checks
 
+_DENSE = 256  # up to so many points the matrix is faster than sorting
 _BLOCK = 64
 _LEAF = 128
 
@@ -36,12 +37,9 @@ def laplacian_quadratic_form(points: Tensor, weights: Tensor, width: float) -> T
     points, weights = _checked("points", points), _checked("weights", weights)
     checks.same_length("weights", weights, "points", points)
     wide = accumulation_dtype(points.device)
-    ordered, order = points.to(wide).sort()
-    w = weights.to(wide).gather(0, order)
-    cross = (w * _below(ordered, w, width)).sum()
-    tied = torch.zeros_like(w).scatter_add(0, _group_starts(ordered), w).square().sum()
     narrow = torch.promote_types(torch.promote_types(points.dtype, weights.dtype), torch.float32)
-    return (2 * cross + tied).to(narrow)
+    form = _dense_form if len(points) <= _DENSE else _sorted_form
+    return form(points.to(wide), weights.to(wide), width).to(narrow)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
@@ -60,6 +58,21 @@ def safe_sqrt(x: Tensor) -> Tensor:
 def accumulation_dtype(device: torch.device) -> torch.dtype:
     """The dtype for long sums: float64 where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _dense_form(points: Tensor, weights: Tensor, width: float) -> Tensor:
+    """The double sum as it is written."""
+    kernel = ((points[:, None] - points).abs() / -width).exp()
+    return torch.dot(weights, kernel @ weights)
+
+
+def _sorted_form(points: Tensor, weights: Tensor, width: float) -> Tensor:
+    """The sum over pairs of different points, twice, and over pairs of tied ones."""
+    ordered, order = points.sort()
+    w = weights.gather(0, order)
+    cross = (w * _below(ordered, w, width)).sum()
+    tied = torch.zeros_like(w).scatter_add(0, _group_starts(ordered), w).square().sum()
+    return 2 * cross + tied
 
 
 def _checked(name: str, value: Tensor) -> Tensor:

@@ -155,17 +155,17 @@ def _values(column: Any, path: Path, name: str, start: int) -> NDArray[Any]:
 def _npz_names(path: Path) -> list[str]:
     from calibrant.data import npz
 
-    with npz._opened(path) as archive:
-        return npz._keys(archive)
+    with npz.opened(path) as archive:
+        return npz.keys_of(archive)
 
 
 def _npz_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
     from calibrant.data import npz
 
-    with npz._opened(path) as archive:
+    with npz.opened(path) as archive:
         sizes = {name: archive.getinfo(f"{name}.npy").file_size for name in wanted}
         start, done = 0, 0
-        for parts in zip(*(npz._blocks(archive, path, name, BLOCK_ROWS) for name in wanted), strict=True):
+        for parts in zip(*(npz.blocks_of(archive, path, name, BLOCK_ROWS) for name in wanted), strict=True):
             lengths = {len(part) for part in parts}
             if len(lengths) != 1:
                 raise ValueError(f"{path} holds arrays of different lengths: {', '.join(wanted)}")

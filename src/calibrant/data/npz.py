@@ -21,7 +21,7 @@ LABELS = ("labels", "label", "y", "Y", "targets", "target", "arr_1")
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """The zip file at `path`; whatever fails while it is read becomes one sentence."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -32,7 +32,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise DataError(f"{path} is not a whole NPZ file ({error}); write it again with numpy.savez") from None
 
 
-def _keys(archive: zipfile.ZipFile) -> list[str]:
+def keys_of(archive: zipfile.ZipFile) -> list[str]:
     return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
@@ -47,8 +47,8 @@ def _find(keys: list[str], stems: tuple[str, ...], part: str | None) -> str | No
 
 def has_parts(path: Path) -> bool:
     """Whether there are inputs named for both parts, as in x_train and x_test."""
-    with _opened(path) as archive:
-        keys = _keys(archive)
+    with opened(path) as archive:
+        keys = keys_of(archive)
     return all(_find(keys, INPUTS, part) is not None for part in ("train", "test"))
 
 
@@ -66,7 +66,7 @@ def _whole(archive: zipfile.ZipFile, path: Path, key: str) -> NDArray[Any]:
     return array
 
 
-def _blocks(archive: zipfile.ZipFile, path: Path, key: str, rows: int) -> Iterator[NDArray[Any]]:
+def blocks_of(archive: zipfile.ZipFile, path: Path, key: str, rows: int) -> Iterator[NDArray[Any]]:
     """The array `key` in blocks of at most `rows` rows, each read from the file when it is asked for."""
     with archive.open(f"{key}.npy") as stream:
         try:
@@ -102,7 +102,7 @@ def _labels(
     archive: zipfile.ZipFile, path: Path, part: str | None, chosen: str | None
 ) -> tuple[Tensor | None, tuple[str, ...] | None]:
     """Labels of `part`; names are numbered over both parts, so that a class has one number everywhere."""
-    stems, keys = LABELS if chosen is None else (chosen,), _keys(archive)
+    stems, keys = LABELS if chosen is None else (chosen,), keys_of(archive)
     key = _find(keys, stems, part)
     if key is None and chosen is not None:
         raise DataError(f"{path} has no array {chosen!r} of labels; it has {', '.join(keys)}")
@@ -126,8 +126,8 @@ def read(
     layout: str | None = None,
 ) -> ArrayData:
     """The arrays of `part` in memory; `inputs` and `labels` name them if not by one of the usual names."""
-    with _opened(path) as archive:
-        key = _inputs_key(_keys(archive), path, part, inputs)
+    with opened(path) as archive:
+        key = _inputs_key(keys_of(archive), path, part, inputs)
         values = as_inputs(_whole(archive, path, key), f"{path}:{key}", layout)
         target, classes = _labels(archive, path, part, labels)
     if target is not None and len(target) != len(values):
@@ -146,9 +146,9 @@ def stream(
     """(row numbers, inputs) in batches of at most `batch_rows`, with no more than one batch in memory."""
     parts = (part,) if part is not None else ("train", "test") if has_parts(path) else (None,)
     row = 0
-    with _opened(path) as archive:
+    with opened(path) as archive:
         for name in parts:
-            key = _inputs_key(_keys(archive), path, name, inputs)
-            for block in _blocks(archive, path, key, batch_rows):
+            key = _inputs_key(keys_of(archive), path, name, inputs)
+            for block in blocks_of(archive, path, key, batch_rows):
                 yield [str(row + index) for index in range(len(block))], as_inputs(block, f"{path}:{key}", layout)
                 row += len(block)

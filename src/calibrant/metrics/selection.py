@@ -21,11 +21,16 @@ Rule = Callable[[Array], Array]
 
 
 def threshold_rule(acceptance: Array, coverage: float) -> Rule:
-    """A function from weights (R, n) to the thresholds (R,) at which `acceptance` >= threshold covers `coverage`."""
+    """A function from weights (R, n) to the thresholds (R,) at which `acceptance` >= threshold covers `coverage`.
+
+    Coverage 1 means that nothing is rejected, be it like these points or not: its threshold is minus infinity.
+    """
     goal = fraction("coverage", coverage)
     falling, level = np.unique(-acceptance, return_inverse=True)
 
     def thresholds(weights: Array) -> Array:
+        if goal == 1:
+            return np.full(len(weights), -np.inf)
         covered = np.cumsum(bin_sums(level, weights, len(falling)), axis=1)
         result: Array = -falling[(covered / covered[:, -1:] >= goal).argmax(1)]
         return result
@@ -35,6 +40,8 @@ def threshold_rule(acceptance: Array, coverage: float) -> Rule:
 
 def threshold_at_coverage(acceptance: Any, coverage: float) -> float:
     """The threshold tau such that accepting `acceptance` >= tau, (n,), gives the smallest coverage >= `coverage`.
+
+    At coverage 1 it is minus infinity: everything is accepted, on any data.
 
     >>> threshold_at_coverage([0.9, 0.8, 0.8, 0.1], 0.5)
     0.8

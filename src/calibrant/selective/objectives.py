@@ -6,14 +6,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
-
-_DENSE = 256  # up to here the n x n matrix is faster than sorting
 
 
 class Examples(NamedTuple):
@@ -35,7 +32,7 @@ def selective_mmce(
     >>> selective_mmce(confidence, correct, torch.tensor([1.0, 0.5]))  # 0.2 - 0.8 / 2 = -0.2 at one place
     tensor(0.2000)
     """
-    root = safe_sqrt(_quadratic_form(confidence, (correct - confidence) * gate, width))
+    root = safe_sqrt(laplacian_quadratic_form(confidence, (correct - confidence) * gate, width))
     return root / gate.sum() if normalized else root
 
 
@@ -74,10 +71,10 @@ class SelectiveCalibration:
         error = examples.correct - examples.confidence
         barrier = -functional.logsigmoid(logits)
         if self.variant == "published":
-            form = _quadratic_form(examples.confidence, error.square() * logits.sigmoid(), self.width)
+            form = laplacian_quadratic_form(examples.confidence, error.square() * logits.sigmoid(), self.width)
             return safe_sqrt(form) / math.sqrt(n) + self.eta * barrier.mean()
         weights = error * logits.sigmoid()
-        form = _quadratic_form(examples.confidence, weights, self.width)
+        form = laplacian_quadratic_form(examples.confidence, weights, self.width)
         size = self.size(n)
         if size < n:
             diagonal = weights.square().sum()
@@ -137,10 +134,3 @@ def make_objective(objective: str | SelectorObjective, settings: dict[str, Any])
 def describe_objective(objective: SelectorObjective) -> dict[str, Any]:
     """Its name and settings; the inverse of `make_objective`."""
     return {"objective": objective.name, **asdict(objective)}
-
-
-def _quadratic_form(points: Tensor, weights: Tensor, width: float) -> Tensor:
-    if len(points) > _DENSE:
-        return laplacian_quadratic_form(points, weights, width)
-    kernel = ((points[:, None] - points).abs() / -width).exp()
-    return torch.dot(weights, kernel @ weights)

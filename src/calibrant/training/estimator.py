@@ -35,7 +35,7 @@ _BASE = (
 )
 
 
-class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier of any of the sixteen schemes around `module`.
 
     Args:
