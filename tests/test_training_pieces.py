@@ -13,7 +13,8 @@ from torch import nn
 from calibrant.data import ArrayData
 from calibrant.posterior import MeanField
 from calibrant.runs import RunError
-from calibrant.settings import AugmentationSettings, EngineSettings, FinetuneSettings, FitSettings
+from calibrant.settings import AugmentationSettings, EngineSettings, FinetuneSettings, FitSettings, load_settings
+from calibrant.training import Workspace, open_data
 from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.checkpoints import Checkpoint, CheckpointStore, pack_optimizer, unpack_optimizer
 from calibrant.training.distributed import make_fabric
@@ -279,3 +280,14 @@ def test_the_bar_asks_for_numbers_only_where_it_is_seen(capsys):
 def test_a_device_that_is_not_there(device):
     with pytest.raises(ValueError, match=rf"engine\.device '{device}' cannot be used"):
         make_fabric(EngineSettings(device=device))
+
+
+def test_channels_last_changes_the_layout_and_not_the_result():
+    settings = load_settings("embedded", overrides=["fit.epochs=1", "engine.device=cpu"])
+    data = open_data(settings.data, settings.seed)
+    plain = Workspace(data, settings, progress=False)
+    other = Workspace(data, settings.with_("engine.channels_last=true"), progress=False)
+    model = other.model("FNN")
+    assert any(p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last) for p in model.parameters())
+    for ours, theirs in zip(model.state_dict().values(), plain.model("FNN").state_dict().values()):
+        torch.testing.assert_close(ours.contiguous(), theirs, rtol=1e-3, atol=1e-4)

@@ -220,6 +220,9 @@ class EngineSettings(_Group):
     device: str = Field(default="auto", description="auto, cpu, cuda, mps")
     precision: Precision = "32-true"
     compile: bool = False
+    channels_last: bool = Field(
+        default=False, description="lay images and convolutions out channel by channel: faster on most devices"
+    )
     checkpoint_seconds: NonNegative = Field(default=60.0, description="save at least so often; 0: after every step")
     checkpoint_steps: Count | None = Field(default=None, description="save every so many steps, too")
     predict_batch_size: Count = 512

@@ -197,7 +197,8 @@ class Workspace:
             shape, classes = self.data.train.take(torch.tensor([0]))[0].shape[1:], class_count(self.data.train)
             with seeded(derive(self.settings.seed, "network")):
                 network = build(self.settings.backbone.name, tuple(shape), classes)
-        return assemble(network, scheme, self.settings.posterior, self._statistics)
+        model = assemble(network, scheme, self.settings.posterior, self._statistics)
+        return model.to(memory_format=torch.channels_last) if self.settings.engine.channels_last else model
 
     def _check(self, schemes: list[Scheme]) -> None:
         needy = [str(scheme) for scheme in schemes if scheme.ocm]
