@@ -30,6 +30,10 @@ from calibrant.settings import Settings, load_settings
 FORMAT = 1
 
 
+class MissingRecord(ValueError):  # noqa: N818  (it is mostly no error: the study was not run)
+    """A record that is not there."""
+
+
 @dataclass(frozen=True)
 class Lab:
     """Settings and plan of some studies, where their results lie (`results`) and where their networks do (`runs`)."""
@@ -95,7 +99,7 @@ class Lab:
         for found in self.record(trial)["at"]:
             if abs(found["wanted"] - coverage) < 1e-9:
                 return dict(found)
-        raise ValueError(f"the record of {trial.name} holds nothing at coverage {coverage:g}; run the study again")
+        raise MissingRecord(f"the record of {trial.name} holds nothing at coverage {coverage:g}; run the study again")
 
     def estimate(self, trial: Trial, measure: str, coverage: float = 1.0) -> Estimate:
         """The mean over seeds of `measure`, such as "ece" or "detection:lsun-resize"."""
@@ -117,7 +121,7 @@ class Lab:
         """The lambda that was chosen for the calibrated base `scheme`."""
         path = self.choice_path(scheme, regularizer)
         if not path.exists():
-            raise ValueError(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
+            raise MissingRecord(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
         return float(read_json(path)["weight"])
 
 
@@ -138,7 +142,7 @@ def write_compact(path: Path, content: dict[str, Any]) -> None:
 
 def _changed(path: Path) -> int:
     if not path.exists():
-        raise ValueError(f"{path} is missing: the study has not been run to its end")
+        raise MissingRecord(f"{path} is missing: the study has not been run to its end")
     return path.stat().st_mtime_ns
 
 

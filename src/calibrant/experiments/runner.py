@@ -1,22 +1,26 @@
-"""Run jobs one after another or in worker processes, and say how it goes."""
+"""Run jobs one after another or in worker processes."""
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
 import os
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 
 from calibrant.experiments.jobs import Job, execute
+from calibrant.experiments.journal import Journal
 from calibrant.experiments.lab import Lab
 from calibrant.runs import RunError
 
+LOST = RunError("a job that it needs failed")
+
 
 def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
-    """Do all `jobs`; what has been finished before is not in them, what was stopped midway goes on.
+    """Do all `jobs`, each behind those it needs; what was stopped midway goes on where it stopped.
 
     A job that fails keeps back only those that need it; the failures are told at the end.
     """
@@ -24,109 +28,94 @@ def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
         raise ValueError(f"workers must be at least 1, not {workers}")
     if not jobs:
         return
-    journal = _Journal(len(jobs))
-    if workers == 1:
-        _in_turn(lab, jobs, journal)
-    else:
-        _in_processes(lab, jobs, journal, workers)
+    journal = Journal(len(jobs), bar=workers > 1 and sys.stderr.isatty())
+    with journal.shown():
+        if workers == 1:
+            _in_turn(lab, jobs, journal)
+        else:
+            _in_processes(lab, jobs, journal, workers)
     if journal.failures:
         raise RunError(f"{len(journal.failures)} of {len(jobs)} jobs failed: {'; '.join(journal.failures)}")
 
 
-class _Journal:
-    """One line when a job starts and one when it ends, with a guess of what is left."""
+class _Queue:
+    """Jobs that wait, those that may start, and those that cannot any more."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.failures = total, 0, list[str]()
-        self._began, self._started = time.monotonic(), dict[str, float]()
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.waiting, self._open = list(jobs), {job.name for job in jobs}
 
-    def start(self, job: Job) -> None:
-        self._started[job.name] = time.monotonic()
-        self._say(f"start  {job.name}")
+    def ready(self) -> Job | None:
+        """The first job that waits for nothing."""
+        found = next((job for job in self.waiting if not self._open.intersection(job.after)), None)
+        if found is not None:
+            self.waiting.remove(found)
+        return found
 
-    def end(self, job: Job, error: BaseException | None) -> None:
-        self.done += 1
-        now = time.monotonic()
-        took = now - self._started.get(job.name, now)
-        if error is not None:
-            self.failures.append(f"{job.name}: {error}")
-            self._say(f"failed {job.name}: {error}")
-            return
-        left = (now - self._began) / self.done * (self.total - self.done)
-        self._say(f"done   {job.name} in {_duration(took)}; {self.done} of {self.total}, about {_duration(left)} left")
-
-    def _say(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+    def end(self, job: Job, *, failed: bool) -> list[Job]:
+        """`job` has ended; returns those that are lost with it."""
+        self._open.discard(job.name)
+        if not failed:
+            return []
+        lost = [one for one in self.waiting if job.name in one.after]
+        self.waiting = [one for one in self.waiting if one not in lost]
+        return lost + [further for one in lost for further in self.end(one, failed=True)]
 
 
-def _duration(seconds: float) -> str:
-    """A length of time in words.
-
-    >>> _duration(42), _duration(4000)
-    ('42 s', '1 h 7 min')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def _finish(queue: _Queue, journal: Journal, job: Job, error: BaseException | None) -> None:
+    journal.end(job.name, error)
+    for lost in queue.end(job, failed=error is not None):
+        journal.end(lost.name, LOST)
 
 
-def _in_turn(lab: Lab, jobs: Sequence[Job], journal: _Journal) -> None:
-    lost: set[str] = set()
-    for job in _sorted(jobs):
-        if lost.intersection(job.after):
-            lost.add(job.name)
-            journal.end(job, RunError("a job before it failed"))
-            continue
-        journal.start(job)
+def _in_turn(lab: Lab, jobs: Sequence[Job], journal: Journal) -> None:
+    queue = _Queue(jobs)
+    while (job := queue.ready()) is not None:
+        journal.start(job.name)
+        error: Exception | None = None
         try:
             execute(lab, job)
-        except (ValueError, RuntimeError, OSError, ArithmeticError) as error:
-            lost.add(job.name)
-            journal.end(job, error)
-        else:
-            journal.end(job, None)
+        except Exception as caught:
+            error = caught
+        _finish(queue, journal, job, error)
 
 
-def _sorted(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, each behind those it needs; of several that may come next, the earliest of the list."""
-    names, placed, result = {job.name for job in jobs}, set[str](), list[Job]()
-    rest = list(jobs)
-    while rest:
-        job = next(job for job in rest if not (set(job.after) & names) - placed)
-        rest.remove(job)
-        placed.add(job.name)
-        result.append(job)
-    return result
+def _in_processes(lab: Lab, jobs: Sequence[Job], journal: Journal, workers: int) -> None:
+    """One thread a process: on few cores that is the fastest, and it does not oversubscribe them."""
+    os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+    queue, running = _Queue(jobs), dict[Future[None], Job]()
+    strangers = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker) as pool:
+        try:
+            while True:
+                while len(running) < workers and (job := queue.ready()) is not None:
+                    journal.start(job.name)
+                    running[pool.submit(execute, lab, job, False)] = job
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        raise RunError(
+                            "a worker process was ended from outside; start again, and it goes on from there"
+                        )
+                    _finish(queue, journal, running.pop(future), error)
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - strangers:
+                child.terminate()  # a training step is finished and saved before it obeys
+            raise
 
 
 def _prepare_worker() -> None:
     import torch
 
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _in_processes(lab: Lab, jobs: Sequence[Job], journal: _Journal, workers: int) -> None:
-    """One thread a process: on few cores that is the fastest, and it does not oversubscribe them."""
-    os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
-    names, done, lost = {job.name for job in jobs}, set[str](), set[str]()
-    waiting, running = list(jobs), dict[Future[None], Job]()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare_worker) as pool:
-        while waiting or running:
-            for job in [one for one in waiting if lost.intersection(one.after)]:
-                waiting.remove(job)
-                lost.add(job.name)
-                journal.end(job, RunError("a job before it failed"))
-            ready = [one for one in waiting if not (set(one.after) & names) - done]
-            for job in ready[: workers - len(running)]:
-                waiting.remove(job)
-                journal.start(job)
-                running[pool.submit(execute, lab, job, False)] = job
-            if not running:
-                continue
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                job, error = running.pop(future), future.exception()
-                if isinstance(error, BrokenProcessPool):
-                    raise RunError("a worker process was ended from outside; start again, and it goes on from there")
-                (lost if error else done).add(job.name)
-                journal.end(job, error)
+def _end_with_parent() -> None:
+    """A worker whose parent was killed must not go on unseen, holding the locks of its stages."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
