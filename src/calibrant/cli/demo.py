@@ -14,7 +14,7 @@ EXAMPLES = """
 calibrant demo
 calibrant demo --seeds 5 --out demo5
 calibrant demo -o fit.epochs=30 --out longer
-calibrant demo --resume                        after Ctrl-C
+calibrant demo --resume                 # after Ctrl-C
 """
 
 

@@ -22,10 +22,10 @@ class Topic(str, Enum):
 
 EXAMPLES = """
 calibrant info
-calibrant info settings                      all of them
-calibrant info settings fit --profile paper  those of one group, as the profile has them
+calibrant info settings                      # all of them
+calibrant info settings fit --profile paper  # those of one group, as the profile has them
 calibrant info profiles
-calibrant info profiles small > mine.yaml    a file to change and use with --settings
+calibrant info profiles small > mine.yaml    # a file to change and use with --settings
 calibrant info schemes
 """
 

@@ -16,8 +16,8 @@ calibrant train --data cifar100:/data --uncertainty imagenet-resize:/data \\
     --scheme SCBNN-OCM --scheme FNN --backbone wrn-16-1 --out run
 calibrant train --data folder:photos?size=32 --scheme SCBNN -o fit.epochs=50 --out run
 calibrant train --profile small --scheme all -o 'data.ood=[lsun-resize:/data]' --out run --seed 1
-calibrant train --resume --out run                             after Ctrl-C or a crash
-torchrun --nproc-per-node 2 -m calibrant train ... --out run   two processes
+calibrant train --resume --out run                               # after Ctrl-C or a crash
+torchrun --nproc-per-node 2 -m calibrant train --out run         # two processes
 """
 
 
