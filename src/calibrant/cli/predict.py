@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, output
+from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
+from calibrant.cli.groups import grouped
 
 if TYPE_CHECKING:
     from calibrant.jobs.predicting import Count
@@ -21,13 +23,19 @@ EXAMPLES = """
 calibrant predict run photos/ --out predictions.csv
 calibrant predict run "parquet:big.parquet?id=key" --out predictions.parquet --device cuda
 calibrant predict demo/seed-0 embedded:near --scheme SCBNN-OCM --coverage 0.8 --early --out letters.csv
+calibrant predict run "s3://bucket/big?id=key" --engine ray --address auto --out s3://bucket/answers
 """
 
 
+@grouped
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved predictor.")],
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Image folder, NPZ or Parquet file, or a spec.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="FILE.csv or FILE.parquet.")],
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="FILE", help="FILE.csv or FILE.parquet; with Ray, a folder of parts."),
+    ],
+    where: Where,
     scheme: Annotated[
         str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which, where RUN holds several.")
     ] = None,
@@ -41,6 +49,9 @@ def command(
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class, too.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Inputs in memory at a time.")] = 256,
     device: options.Device = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, metavar="N", help="With Ray: how many; as many as there is room.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Labels, confidence, and whether to trust them.
@@ -49,14 +60,16 @@ def command(
     threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are raw: normalization is
     part of the model. The file appears when it is whole.
     """
-    from calibrant.jobs import at_coverage, choose_device, predict_table, predictor_folder
+    from calibrant.jobs import at_coverage, choose_device, predictor_folder
     from calibrant.predictor import EarlyStopping, load
 
-    predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto"))
+    engine, local = _engine(where, device, workers), where.engine == "local"
+    predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto") if local else "cpu")
     if coverage is not None:
         predictor = at_coverage(predictor, coverage)
-    with resumable(lambda: "stopped; nothing was written: start again"), _counter() as show:
-        count = predict_table(
+    how = "nothing was written: start again" if local else "start again to go on: what is written is kept"
+    with resumable(lambda: f"stopped; {how}"), _counter() as show:
+        count = engine(
             predictor,
             source,
             out,
@@ -71,6 +84,21 @@ def command(
         return
     members = f", {count.members:.1f} members an input" if early else ""
     output.print_lines(f"{count.inputs:,} inputs, {count.accepted:,} accepted{members}: {out}")
+
+
+def _engine(where: Where, device: str | None, workers: int | None) -> Callable[..., Count]:
+    """What predicts: this process, or a Ray cluster."""
+    if not where.on_ray(workers=workers):
+        from calibrant.jobs import predict_table
+
+        if where.resources is not None:
+            raise ValueError("--resources needs --engine ray; here, OMP_NUM_THREADS is the number of threads")
+        return predict_table
+    from calibrant.engines import RayPrediction
+
+    if device is not None:
+        raise ValueError("--device is for the local engine; with --engine ray, --resources gpu=1 asks for accelerators")
+    return RayPrediction(where.address, workers, where.parsed()).run
 
 
 @contextmanager

@@ -1,0 +1,47 @@
+"""What one trial or one worker may use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Processor cores, which are also the threads of PyTorch; accelerators; and whatever else a cluster counts.
+
+    >>> Resources.parse("cpu=2,gpu=0.5")
+    Resources(cpu=2, gpu=0.5, custom={})
+    """
+
+    cpu: int = 1
+    gpu: float = 0.0
+    custom: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> Resources:
+        """Read `cpu=N,gpu=X,name=X`."""
+        found: dict[str, float] = {}
+        for part in (text or "").split(",") if text else ():
+            name, _, number = part.partition("=")
+            try:
+                found[name.strip()] = float(number)
+            except ValueError:
+                raise ValueError(f"resources {text!r} must look like cpu=1,gpu=0.5") from None
+        cpu, gpu = found.pop("cpu", 1.0), found.pop("gpu", 0.0)
+        if cpu < 1 or cpu != int(cpu):
+            raise ValueError(f"resources must have a whole number of cpu from 1 on, not {cpu:g}")
+        if any(not math.isfinite(value) or value < 0 for value in (gpu, *found.values())) or "" in found:
+            raise ValueError(f"resources {text!r} must be named numbers from 0 on")
+        return cls(int(cpu), gpu, found)
+
+    def for_ray(self) -> dict[str, Any]:
+        """As keywords of Ray's tasks and actors."""
+        custom = {"resources": dict(self.custom)} if self.custom else {}
+        return {"num_cpus": self.cpu, "num_gpus": self.gpu, **custom}
+
+    def for_tune(self) -> dict[str, float]:
+        """As Ray Tune counts them."""
+        return {"cpu": self.cpu, "gpu": self.gpu, **self.custom}

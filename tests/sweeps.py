@@ -1,0 +1,48 @@
+"""What the engines are tested with: a small sweep of six trials, a small predictor, Parquet files to decide on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from calibrant import MeanField
+from calibrant.backbones import build
+from calibrant.engines import Parameter, Sweep
+from calibrant.predictor import Backbone, Predictor
+from calibrant.schemes import Scheme
+from calibrant.settings import load_settings
+
+FAST = (
+    "data.train=96",
+    "data.validation=64",
+    "backbone.name=mlp-8",
+    "posterior.members=2",
+    "engine.device=cpu",
+    "engine.checkpoint_steps=4",
+)
+
+
+def settings(*overrides):
+    return load_settings("embedded", overrides=(*FAST, *overrides))
+
+
+def six_trials(*overrides):
+    """lambda in six steps; with the baseline seven fits."""
+    return Sweep(settings("fit.epochs=2", *overrides), Scheme.parse("CBNN"), (Parameter.parse("lambda=0.5,1,...,3"),))
+
+
+def predictor(name="mlp-16", members=3):
+    torch.manual_seed(0)
+    ensemble = MeanField(build(name, (64,), 10), init_std=0.3).sample(members, seed=1).stored()
+    return Predictor(ensemble, threshold=0.5, backbone=Backbone(name, (64,), 10))
+
+
+def write_rows(path, rows, *, seed=0, row_group=300):
+    """A Parquet file of vectors, a label that is not to be read, and keys."""
+    x = np.random.default_rng(seed).normal(size=(rows, 64)).astype(np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(x.reshape(-1), 64)
+    keys = [f"key-{seed}-{row}" for row in range(rows)]
+    pq.write_table(pa.table({"key": keys, "x": vectors, "label": [0] * rows}), path, row_group_size=row_group)
+    return path
