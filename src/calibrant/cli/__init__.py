@@ -13,13 +13,14 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import audit, data, demo, errors, evaluate, info, predict, report, train
+from calibrant.cli import audit, data, demo, errors, evaluate, info, predict, report, sweep, train
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
     "train": train,
     "evaluate": evaluate,
     "predict": predict,
+    "sweep": sweep,
     "audit": audit,
     "report": report,
     "data": data,

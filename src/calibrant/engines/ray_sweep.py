@@ -6,6 +6,7 @@ started again, and Ray Tune itself has nothing to keep: its own files go to a te
 
 from __future__ import annotations
 
+import logging
 import socket
 import tempfile
 import threading
@@ -70,6 +71,7 @@ class RayEngine:
     def _tune(self, jobs: Sequence[Job], on_end: OnEnd, folder: str) -> None:
         from ray import tune
 
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are in the table, each with its reason
         trainable = tune.with_resources(
             tune.with_parameters(_trial, jobs=tuple(jobs), threads=self.resources.cpu, follow=self.asha),
             self.resources.for_tune(),
