@@ -13,9 +13,10 @@ from synthetic import evaluation
 from calibrant.evaluation import Resampling, summarize
 from calibrant.report import Example, pick_examples, write_page
 from calibrant.report.page.examples import thumbnail
-from calibrant.report.page.payload import coverage_grid, page_payload
+from calibrant.report.page.payload import MOST_EXAMPLES, coverage_grid, page_payload
 from calibrant.report.style import line_styles
 from calibrant.runs import RunError
+from calibrant.schemes import Scheme
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
 FAST = Resampling(resamples=20)
@@ -138,3 +139,12 @@ def test_rows_of_ones_own_are_shown_and_a_folder_that_cannot_be_written_is_named
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         write_page(tmp_path / "file" / "p.html", [one], summary=rows)
+
+
+def test_every_one_of_many_systems_has_inputs_to_look_at() -> None:
+    names = [str(scheme) for scheme in Scheme.all()]
+    group = [evaluation(name, n=800) for name in names]
+    examples = page_payload(group, line_styles(names), bins=15, images={}, classes=None)["examples"]
+    assert sum(map(len, examples.values())) <= MOST_EXAMPLES
+    for name in names:
+        assert {one["kind"] for one in examples[name]} == {"mistake", "rejected", "ood"}, name

@@ -114,15 +114,19 @@ def _examples(
     classes: Sequence[str] | None,
     rows: Mapping[str, Sequence[Example]] | None,
 ) -> dict[str, list[Example]]:
-    """Those of the first seed of each system, until there are enough for one page."""
-    found: dict[str, list[Example]] = {}
-    for system, group in groups.items():
-        known = None if rows is None else rows.get(system)
-        if known is None:
-            known = [] if group[0].id.count is not None else pick_examples(group[0], grid, classes=classes)
-        if sum(map(len, found.values())) + len(known) <= MOST_EXAMPLES:
+    """Those of the first seed of each system: the leading ones at every position of the slider, or at every few."""
+    for stride in (1, 2, 5, 10, 20):
+        positions = grid[::-1][::stride]
+        found: dict[str, list[Example]] = {}
+        for system, group in groups.items():
+            known = None if rows is None else rows.get(system)
+            if known is None:
+                known = [] if group[0].id.count is not None else pick_examples(group[0], positions, classes=classes)
             found[system] = list(known)
-    return found
+        if sum(map(len, found.values())) <= MOST_EXAMPLES:
+            return found
+    each = MOST_EXAMPLES // len(found)
+    return {system: some[:each] for system, some in found.items()}
 
 
 def _thumbnails(examples: Mapping[str, Sequence[Example]], images: Mapping[str, Any]) -> dict[str, str]:
