@@ -23,9 +23,9 @@ def write_claims(results: Path) -> Path:
 
     `causes.yaml` beside it maps the key of a claim to a paragraph on why it fails, or `key@LAB` for one lab.
     """
+    if not results.is_dir():
+        raise ValueError(f"{results} is not a folder; name the one that holds the folders of results")
     files = [path for pattern in ("*", "*/backbone") for path in sorted(results.glob(f"{pattern}/study.yaml"))]
-    if not files:
-        raise ValueError(f"{results} holds no folder of results; run a study first")
     labs = {file.parent.relative_to(results).as_posix(): Lab.load(file.parent) for file in files}
     causes = _read_causes(results / CAUSES)
     parts = [_HEAD, *(_headline(name, lab) for name, lab in labs.items()), "## Claims\n", _RULE]

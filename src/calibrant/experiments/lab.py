@@ -54,9 +54,20 @@ class Lab:
 
     def save(self) -> None:
         """Write settings and plan."""
-        write_bytes(self.results / "settings.yaml", self.settings.to_yaml().encode())
-        plan = yaml.safe_dump(self.plan.model_dump(mode="json"), sort_keys=False)
-        write_bytes(self.results / "study.yaml", plan.encode())
+        write_bytes(self.results / "settings.yaml", self.portable_settings().encode())
+        write_bytes(self.results / "study.yaml", self.plan_yaml().encode())
+
+    def portable_settings(self) -> str:
+        """The settings as YAML, without where files lie on this machine."""
+        values = self.settings.model_dump(mode="json")
+        values["data"]["root"] = None
+        for name in ("splits", "uncertainty_splits"):
+            values["data"][name] = values["data"][name] and Path(values["data"][name]).name
+        return yaml.safe_dump(values, sort_keys=False)
+
+    def plan_yaml(self) -> str:
+        """The plan as YAML."""
+        return yaml.safe_dump(self.plan.model_dump(mode="json"), sort_keys=False)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -158,7 +169,7 @@ def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
     kept = {"seed": trial.seed, "readout": trial.readout, "precision": values["engine"]["precision"]}
     for name in ("data", "augmentation", "backbone", "fit"):
         kept[name] = values[name]
-    for name in ("root", "uncertainty_splits"):
+    for name in ("root", "splits", "uncertainty_splits"):
         kept["data"].pop(name)
     kept["bins"], kept["threshold"] = values["report"]["bins"], values["selector"]["threshold"]
     if scheme.bayesian:

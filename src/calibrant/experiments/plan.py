@@ -76,7 +76,10 @@ def load_plan(profile: str, overrides: Iterable[str] = ()) -> Plan:
         node = values
         for group in groups:
             node = node.setdefault(group, {})
-        node[name] = yaml.safe_load(text)
+        try:
+            node[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"override {override!r} has a value that is not YAML; quote it") from None
     return parse_plan(values)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from calibrant.experiments import planning
@@ -59,8 +58,6 @@ def run(lab: Lab, studies: Sequence[Study], *, workers: int = 1) -> None:
 
 def draw(lab: Lab, study: Study, out: Path) -> Path:
     """Write tables, figures and the page of `study` from the records of `lab` below `out`; returns the folder."""
-    import yaml
-
     from calibrant.report.figures import save_figure
 
     folder = out / study.name
@@ -71,9 +68,9 @@ def draw(lab: Lab, study: Study, out: Path) -> Path:
     for name, figure in study.figures(lab).items():
         for kind in ("png", "pdf"):
             save_figure(figure, folder / f"{name}.{kind}")
+            figure.set_layout_engine("none")  # what was laid out for the first file stays so for the second
         pictures.append(folder / f"{name}.png")
-    shown = replace(lab, settings=lab.settings.with_("data.root=null")).settings.to_yaml()
-    settings = shown + "study:\n" + _indented(yaml.safe_dump(lab.plan.model_dump(mode="json"), sort_keys=False))
+    settings = lab.portable_settings() + "study:\n" + _indented(lab.plan_yaml())
     write_study_page(folder / "page.html", study.title, study.caption, pictures, tables, settings)
     return folder
 
