@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,7 @@ def command(
         schemes, asked = options.parse_schemes(scheme, "SCBNN-OCM"), options.command_line()
     from calibrant.jobs import table_of, train_run, write_table
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it would greet from every rank
     with resumable(lambda: f"stopped; to go on: calibrant train --resume --out {out}"):
         evaluations = train_run(
             chosen, schemes, out, command=asked, on_step=lambda name, done, n: output.log(f"{done}/{n} {name}")

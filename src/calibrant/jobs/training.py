@@ -73,9 +73,9 @@ def _steps(workspace: Workspace, run: Run, schemes: Sequence[Scheme]) -> Iterato
 
 
 def _finish(workspace: Workspace, run: Run, scheme: Scheme) -> None:
-    """Evaluation and predictor of a trained scheme."""
-    workspace.outputs(scheme)
+    """Evaluation and predictor of a trained scheme; all ranks make them, because they talk while they do."""
+    evaluation, predictor = evaluation_of(workspace, scheme), predictor_of(workspace, scheme)
     if workspace.fabric.is_global_zero:
-        evaluation_of(workspace, scheme).save(run.evaluation_path(scheme))
-        predictor_of(workspace, scheme).save(run.predictor_path(scheme))
+        evaluation.save(run.evaluation_path(scheme))
+        predictor.save(run.predictor_path(scheme))
     workspace.fabric.barrier()
