@@ -62,6 +62,10 @@ def test_an_mlp_on_a_table(table, scheme):
     if scheme.startswith("S"):
         assert classifier.accept(X, coverage=0.5).mean() == pytest.approx(0.5, abs=0.15)
         assert classifier.accept(X, coverage=1.0).all()
+    decision = classifier.predictor()(torch.from_numpy(X))
+    assert np.allclose(decision.probabilities.numpy(), probabilities, atol=1e-5)
+    if scheme.startswith("S"):
+        assert np.array_equal(decision.accepted.numpy(), classifier.accept(X))
 
 
 @pytest.mark.parametrize("scheme", ["CBNN-OCM", "FNN"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from calibrant.training.inputs import Examples, TrainingData, as_examples
 from calibrant.training.labels import Labelling, learn_labels
 from calibrant.training.outputs import InOrder, predict
 from calibrant.training.workspace import Workspace
+
+if TYPE_CHECKING:
+    from calibrant.predictor import Predictor
 
 # What differs from the defaults, which are the paper's: a schedule for short trainings, nothing done to the inputs.
 _BASE = (
@@ -145,6 +148,19 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             selector.threshold(coverage)
         decision: NDArray[Any] = selector.accept(predictions.confidence, self.outlier_scores_.score(features)).numpy()
         return decision
+
+    def predictor(self) -> Predictor:
+        """What was learned as one module to deploy: `predictor()(x)` decides, `predictor().save(folder)` keeps it."""
+        from calibrant.predictor import Predictor
+
+        check_is_fitted(self, "ensemble_")
+        return Predictor(
+            self.ensemble_.stored(),
+            outliers=getattr(self, "outlier_scores_", None),
+            selector=getattr(self, "selector_", None),
+            classes=[str(name) for name in self.classes_],
+            feature_layer=self.settings_.backbone.feature_layer,
+        )
 
     def _predictions(self, X: Any) -> Any:
         check_is_fitted(self, "ensemble_")
