@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -174,7 +176,7 @@ def test_settings_come_from_profile_file_and_overrides_in_that_order(call: Calle
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     out, rng = tmp_path / "run", np.random.default_rng(0)
     np.savez(tmp_path / "own.npz", x=rng.normal(size=(400, 8)), y=rng.integers(0, 3, 400))
-    long = [*TINY_OPTIONS, "-o", "fit.epochs=300", "-o", "fit.validate_every=0"]
+    long = [*TINY_OPTIONS, "-o", "fit.epochs=200", "-o", "fit.validate_every=0"]
     process = start("train", *long, "--data", tmp_path / "own.npz", "--scheme", "FNN", "--out", out)
     wait_for(lambda: any(out.glob("stages/fit-*/metrics.csv")), process)
     process.send_signal(signal.SIGINT)
@@ -187,8 +189,20 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     done = run("train", "--resume", "--out", out, "--json")
     assert json.loads(done.stdout)["predictors"]
     rows = read_csv(stage / "metrics.csv")
-    assert [row["epoch"] for row in rows] == list(range(1, 301))
+    assert [row["epoch"] for row in rows] == list(range(1, 201))
     assert not any(stage.glob("checkpoint-*"))
+
+
+def test_two_processes_train_one_run_and_one_of_them_speaks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "own.npz", x=rng.normal(size=(400, 8)), y=rng.integers(0, 3, 400))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "calibrant", "train"]
+    command += [*TINY_OPTIONS, "--data", "own.npz", "--scheme", "SFNN", "--out", "run", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"][0]["system"] == "SFNN"
+    assert done.stderr.count("0/2 fit FNN") == 1
+    assert (tmp_path / "run" / "predictors" / "SFNN" / "predictor.json").exists()
 
 
 def wait_for(condition: object, process: object, seconds: float = 120) -> None:

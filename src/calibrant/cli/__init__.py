@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import audit, data, demo, errors, evaluate, info, predict, report, sweep, train
+from calibrant.cli import audit, data, demo, errors, evaluate, info, predict, report, reproduce, sweep, train
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -23,6 +23,7 @@ COMMANDS: dict[str, ModuleType] = {
     "sweep": sweep,
     "audit": audit,
     "report": report,
+    "reproduce": reproduce,
     "data": data,
     "info": info,
 }

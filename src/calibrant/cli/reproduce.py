@@ -11,11 +11,11 @@ from calibrant.cli import options, output
 from calibrant.cli.errors import resumable
 
 EXAMPLES = """
-calibrant reproduce reliability                                  on the embedded data, in a minute
+calibrant reproduce reliability                                  # on the embedded data, in a minute
 calibrant reproduce all --profile small --data /data --workers 2
 calibrant reproduce regularizers --profile micro --data /data --seeds 0,1,2 --workers 2
-calibrant reproduce all --from results/small                     draw again from the records
-calibrant reproduce claims --from results                        the paper's claims, held against the records
+calibrant reproduce all --from results/small                     # draw again from the records
+calibrant reproduce claims --from results                        # the paper's claims, held against the records
 """
 
 
@@ -48,7 +48,7 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Reproduce a figure or table of the paper: train what is missing, measure, draw.
+    """A figure or table of the paper: train, measure, draw.
 
     Studies share one run directory, so nothing is trained twice; a run that was stopped goes on when it is started
     again. Settings of the studies themselves (grids, seeds) are overridden with -o study.KEY=VALUE.
