@@ -33,6 +33,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def keys_of(archive: zipfile.ZipFile) -> list[str]:
+    """The names of the arrays in `archive`."""
     return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
