@@ -22,8 +22,8 @@ _HOMES = {
     "Selector": "calibrant.selective",
     "load": "calibrant.predictor",
 }
-_ROOMS = ("audit", "backbones", "data", "evaluation", "kernels", "metrics", "ood_scores", "outliers", "posthoc")
-_ROOMS += ("regularizers", "report", "selective")
+_ROOMS = ["audit", "backbones", "data", "evaluation", "kernels", "metrics", "ood_scores", "outliers", "posthoc"]
+_ROOMS += ["regularizers", "report", "selective"]
 
 __all__ = [*_HOMES, *_ROOMS]  # noqa: PLE0604
 

@@ -198,7 +198,9 @@ class Workspace:
             with seeded(derive(self.settings.seed, "network")):
                 network = build(self.settings.backbone.name, tuple(shape), classes)
         model = assemble(network, scheme, self.settings.posterior, self._statistics)
-        return model.to(memory_format=torch.channels_last) if self.settings.engine.channels_last else model
+        if self.settings.engine.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
 
     def _check(self, schemes: list[Scheme]) -> None:
         needy = [str(scheme) for scheme in schemes if scheme.ocm]
