@@ -263,7 +263,7 @@ def profiles() -> tuple[str, ...]:
     """Names of the profiles that are shipped.
 
     >>> profiles()
-    ('embedded', 'micro', 'paper', 'paper-code', 'small')
+    ('embedded', 'micro', 'paper', 'paper-code', 'small', 'small-cifar10')
     """
     folder = resources.files("calibrant") / "profiles"
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
