@@ -1,11 +1,15 @@
-"""One thread a process, and a fixed seed for what a test draws from the global generator."""
+"""One thread a process, a fixed seed for what a test draws from the global generator, and a Ctrl-C that is heard."""
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# Shells start background jobs with Ctrl-C ignored, which processes inherit; the tests of interruption need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ class BaseSelector(FittedModule, ABC):
         c = checks.correctness("correct", correct)
         checks.same_length("correct", c, "confidence", r)
         gate = self.relaxed(r, scores)
-        if gate.shape == self.gates.shape and torch.equal(gate.sort().values, self.gates):
+        if self._fitted_on(gate):
             raise ValueError("confidence and scores are those the selector was fitted on: a guarantee needs others")
         grid = [threshold_for_coverage(self.gates, coverage) for coverage in sorted(coverages)]
         if not grid:
@@ -93,6 +93,11 @@ class BaseSelector(FittedModule, ABC):
         if found.threshold is not None:
             self.tau = torch.full_like(self.tau, found.threshold)
         return found
+
+    def _fitted_on(self, gate: Tensor) -> bool:
+        """Whether `gate` (n,) are the outputs on the data of `fit`, up to rounding; constant outputs never are."""
+        varies = float(self.gates[-1] - self.gates[0]) > 1e-4
+        return varies and gate.shape == self.gates.shape and torch.allclose(gate.sort().values, self.gates, 0, 1e-6)
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:

@@ -28,6 +28,7 @@ def selective_mmce(
 
     With `normalized` the sum is divided by sum_ij g_i g_j; with g = 1 that is MMCE.
 
+    >>> import torch
     >>> confidence, correct = torch.tensor([0.8, 0.8]), torch.tensor([1.0, 0.0])
     >>> selective_mmce(confidence, correct, torch.tensor([1.0, 0.5]))  # 0.2 - 0.8 / 2 = -0.2 at one place
     tensor(0.2000)
