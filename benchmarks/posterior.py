@@ -13,9 +13,11 @@ from calibrant.backbones import MLP, WideResNet
 from calibrant.posterior import MeanField
 
 
-def _steps(build: Callable[[], nn.Module], x: Tensor, y: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
+def _steps(
+    build: Callable[[], nn.Module], x: Tensor, y: Tensor, *, fuse: bool = False
+) -> tuple[Callable[[], None], Callable[[], None]]:
     """A Bayesian step (draw, forward, KL, backward) and a deterministic one (forward, backward)."""
-    q, net = MeanField(build()), build()
+    q, net = MeanField(build(), fuse=fuse), build()
 
     def bayesian() -> None:
         q.zero_grad()
@@ -36,9 +38,10 @@ def rows() -> Iterator[Row]:
     yield Row("Bayesian step / deterministic, WRN-40-2, batch 128", a / b, 1.05, "lower", f"{a:.2f} s / {b:.2f} s")
 
     flat, digits = torch.randn(64, 784), torch.randint(10, (64,))
-    a, b = best_of(100, *_steps(lambda: MLP(784, 10, hidden=(1200, 1200)), flat, digits))
-    detail = f"{1e3 * a:.1f} ms / {1e3 * b:.1f} ms"
-    yield Row("Bayesian step / deterministic, MLP 784-1200-1200-10, batch 64", a / b, 3.0, "lower", detail)
+    for fuse, name, goal in ((True, "compiled draw", 3.0), (False, "plain", None)):
+        a, b = best_of(100, *_steps(lambda: MLP(784, 10, hidden=(1200, 1200)), flat, digits, fuse=fuse))
+        detail = f"{1e3 * a:.1f} ms / {1e3 * b:.1f} ms"
+        yield Row(f"the same, MLP 784-1200-1200-10, batch 64, {name}", a / b, goal, "lower", detail)
 
     net = WideResNet(16, 1, 100)
     ensemble, batches = MeanField(net).sample(20), [images] * 2

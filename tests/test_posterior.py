@@ -85,10 +85,11 @@ def test_kl_is_zero_exactly_where_q_is_the_prior() -> None:
     assert all(g is not None and g.abs().max() < 1e-6 for g in gradients(q).values())
 
 
+@pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("prior_mean", [0.0, 0.3, "init"])
-def test_fused_gradients_equal_those_of_plain_operations(prior_mean: float | str) -> None:
+def test_gradients_equal_those_of_plain_operations(prior_mean: float | str, fuse: bool) -> None:
     """The noise is recovered from the draw itself, so that autograd can differentiate the printed formulas."""
-    q = MeanField(nn.Linear(70, 1000), prior_std=0.3, prior_mean=prior_mean, init_std=0.1).double()
+    q = MeanField(nn.Linear(70, 1000), prior_std=0.3, prior_mean=prior_mean, init_std=0.1, fuse=fuse).double()
     with torch.no_grad():
         for p in q.parameters():
             p.add_(0.1 * torch.randn_like(p))
@@ -109,6 +110,18 @@ def test_fused_gradients_equal_those_of_plain_operations(prior_mean: float | str
     for n in means:
         torch.testing.assert_close(q.module.get_parameter(n).grad, means[n].grad)
         torch.testing.assert_close(q.rho[n].grad, rhos[n].grad)
+
+
+def test_compiled_kernels_draw_what_the_blocks_draw() -> None:
+    net, x = nn.Sequential(nn.Linear(70, 1000), nn.ReLU(), nn.Linear(1000, 3)), torch.randn(4, 70)
+    plain, fused = MeanField(net), MeanField(copy.deepcopy(net), fuse=True)
+    torch.manual_seed(1)
+    expected, expected_kl = plain(x), plain.kl()
+    torch.manual_seed(1)
+    torch.testing.assert_close(fused(x), expected)
+    torch.testing.assert_close(fused.kl(), expected_kl, rtol=1e-5, atol=0)
+    (fused(x).sum() + fused.kl()).backward()
+    assert all(g is not None and (g != 0).any() for g in gradients(fused).values())
 
 
 def test_kl_after_a_draw_is_never_stale() -> None:

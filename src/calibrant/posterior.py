@@ -43,6 +43,7 @@ class MeanField(nn.Module):
             a hyperparameter.
         bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs
             to the submodule `owner`, is Bayesian. Parameters that do not require a gradient stay as they are.
+        fuse: compile the draw and its gradient into one kernel each; takes a compiler and some seconds, once.
 
     Calling it runs the module on one fresh draw of theta, in `train()` and in `eval()` alike.
 
@@ -61,13 +62,14 @@ class MeanField(nn.Module):
         prior_mean: float | Literal["init"] = 0.0,
         init_std: float | None = None,
         bayesian: Predicate = not_normalization,
+        fuse: bool = False,
     ) -> None:
         super().__init__()
         self.prior_std = checks.positive("prior_std", prior_std)
         self.init_std = checks.positive("init_std", prior_std if init_std is None else init_std)
         if prior_mean != "init" and not math.isfinite(float(prior_mean)):
             raise ValueError(f"prior_mean must be a finite number or 'init', not {prior_mean}")
-        self.module = module
+        self.module, self.fuse = module, fuse
         self.rho = nn.ParameterDict()
         self._names = _chosen(module, bayesian)
         parameters = dict(module.named_parameters())
@@ -81,7 +83,7 @@ class MeanField(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's output at one draw of theta."""
-        theta, kl = draw_all(self._means(), self._rhos(), self._prior_means(), self.prior_std)
+        theta, kl = draw_all(self._means(), self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
         if kl is not None and kl.requires_grad:
             self._kl_of_draw = kl, self._versions()
         return functional_call(self.module, dict(zip(self._names, theta)), args, kwargs)

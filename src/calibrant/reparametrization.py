@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from calibrant.fused import FusedDrawWithKL
 from calibrant.noise import SQRT2, fill_unscaled_normal, random_bits
 
 _BLOCK = 1 << 16
@@ -49,13 +50,17 @@ def draw(mean: Tensor, rho: Tensor, generator: torch.Generator | None = None) ->
 
 
 def draw_all(
-    means: list[Tensor], rhos: list[Tensor], prior_means: list[Tensor | float], prior_std: float
+    means: list[Tensor], rhos: list[Tensor], prior_means: list[Tensor | float], prior_std: float, *, fuse: bool
 ) -> tuple[list[Tensor], Tensor | None]:
-    """Draw every tensor of theta; beside them their summed KL if it came for free, else None."""
-    if torch.compiler.is_compiling() or not all(map(_blockwise, means)) or not all(map(_blockwise, rhos)):
+    """Draw every tensor of theta; beside them their summed KL if it came for free, else None.
+
+    With `fuse` by the kernels of `fused`, else in blocks, else, where neither can be, in plain operations.
+    """
+    blockwise = all(map(_blockwise, means)) and all(map(_blockwise, rhos))
+    if torch.compiler.is_compiling() or not (fuse or blockwise):
         return [draw(mean, rho) for mean, rho in zip(means, rhos)], None
-    bits = random_bits()
-    apply: Any = _DrawWithKL.apply
+    bits = random_bits() if blockwise else None
+    apply: Any = FusedDrawWithKL.apply if fuse else _DrawWithKL.apply
     pairs = [apply(m, r, p, prior_std, bits) for m, r, p in zip(means, rhos, prior_means)]
     return [theta for theta, _ in pairs], torch.stack([kl for _, kl in pairs]).sum()
 
