@@ -56,7 +56,7 @@ def draw_all(
 
     With `fuse` by the kernels of `fused`, else in blocks, else, where neither can be, in plain operations.
     """
-    blockwise = all(map(_blockwise, means)) and all(map(_blockwise, rhos))
+    blockwise = not torch.compiler.is_compiling() and all(map(_blockwise, [*means, *rhos]))
     if torch.compiler.is_compiling() or not (fuse or blockwise):
         return [draw(mean, rho) for mean, rho in zip(means, rhos)], None
     bits = random_bits() if blockwise else None
