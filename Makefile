@@ -28,7 +28,7 @@ test-slow: $(STAMP)  ## The tests that take minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 test-cluster: $(STAMP)  ## The tests that start a Ray cluster on this machine
-	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m 'cluster and not slow'
 
 lint: $(STAMP)  ## Check style
 	$(BIN)/ruff check .
