@@ -23,6 +23,7 @@ from calibrant.training.normalization import Normalize
 from calibrant.training.optimizers import build_optimizer, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded
+from calibrant.training.resume import Saver
 from calibrant.training.schedules import rate_factor
 
 
@@ -291,3 +292,13 @@ def test_channels_last_changes_the_layout_and_not_the_result():
     assert any(p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last) for p in model.parameters())
     for ours, theirs in zip(model.state_dict().values(), plain.model("FNN").state_dict().values()):
         torch.testing.assert_close(ours.contiguous(), theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(tmp_path):
+    store = CheckpointStore(tmp_path)
+    store.save(Checkpoint({"model:weight": torch.zeros(1)}, {"ranks": 1}))
+    net = nn.Linear(1, 1)
+    with pytest.raises(RunError, match="another version of calibrant"):
+        Saver(store, seconds=1.0).load(
+            net, torch.optim.SGD(net.parameters()), make_fabric(EngineSettings(device="cpu"))
+        )

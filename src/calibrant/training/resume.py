@@ -19,6 +19,9 @@ from calibrant.training.randomness import random_states, restore_random_states
 _CLOCK_STEPS = 16
 
 
+FORMAT = 1  # of checkpoints: raise it when what they hold changes
+
+
 @dataclass
 class Snapshot:
     """What a stage needs to go on: `sums` are this rank's running sums of the epoch, `values` JSON."""
@@ -58,6 +61,7 @@ class Saver:
                 **snapshot.values,
                 "sums": list(snapshot.sums),
                 "optimizer": packed.values,
+                "format": FORMAT,
                 "ranks": fabric.world_size,
                 "precision": scaler,
             }
@@ -70,6 +74,11 @@ class Saver:
         if checkpoint is None:
             return None
         values = checkpoint.values
+        if values.get("format") != FORMAT:
+            raise RunError(
+                f"{self.store.folder} was begun by another version of calibrant, whose checkpoints cannot be read;"
+                " finish it with that version, or delete the folder"
+            )
         if values["ranks"] != fabric.world_size:
             raise RunError(
                 f"{self.store.folder} was begun with {values['ranks']} processes and cannot go on with"
