@@ -16,12 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data import DataError, download, open_source
 from calibrant.data.download import ARCHIVES, Archive
+from calibrant.data.images import ImageForm, pil_to_tensor
 from calibrant.data.unpickle import read_arrays
+from calibrant.settings import DataSettings
+from calibrant.training import open_data
 
 Files = dict[str, bytes]
 ROWS = 4
@@ -124,6 +128,21 @@ def test_every_version_at_every_place(
     assert (len(train.classes), train.classes[0]) == (last + 1, "airplane" if kind == "cifar10" else "f0")
     assert len(open_source(spec, split="all", download=False)) == ROWS * (batches + 1)
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name}
+
+
+def test_published_images_at_another_size_are_as_pillow_makes_them(tmp_path: Path) -> None:
+    spec = f"cifar10:{write_folder(tmp_path, 'cifar-10-batches-py', cifar10_python())}"
+    whole, small = open_source(spec, split="test"), open_source(spec + "?size=16", split="test")
+    form = ImageForm((16, 16))
+    expected = torch.stack([pil_to_tensor(Image.fromarray(one.permute(1, 2, 0).numpy()), form) for one in whole.inputs])
+    assert (small.inputs.int() - expected.int()).abs().max() <= 1  # they round halves differently
+    assert small.labels is not None
+    assert whole.labels is not None
+    assert torch.equal(small.labels, whole.labels)
+    with pytest.raises(DataError, match="size must be a number"):
+        open_source(spec + "?size=big")
+    settings = DataSettings(source="cifar10?size=8", root=str(tmp_path), validation=2)
+    assert open_data(settings, seed=0).train.take(torch.tensor([0]))[0].shape == (1, 3, 8, 8)
 
 
 def test_new_numpy_and_python3_pickles() -> None:

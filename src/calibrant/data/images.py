@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from calibrant.data.arrays import DataError
 
@@ -53,6 +54,16 @@ def pil_to_tensor(image: Image.Image, form: ImageForm | None = None) -> Tensor:
         image = image.resize((form.size[1], form.size[0]), resample=2)  # bilinear, averaging when it shrinks
     pixels = np.array(image)
     return torch.from_numpy(pixels[None] if gray else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """uint8 images (N, C, H, W) at another size, bilinear and averaging where they shrink, as `pil_to_tensor` does.
+
+    >>> resize(torch.tensor([[[[0, 100], [100, 200]]]], dtype=torch.uint8), (1, 1))
+    tensor([[[[100]]]], dtype=torch.uint8)
+    """
+    blocks = [interpolate(block, size, mode="bilinear", antialias=True) for block in torch.split(images, 1024)]
+    return torch.cat(blocks)
 
 
 def decode(content: bytes | Path, name: str, form: ImageForm) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl
@@ -15,12 +15,13 @@ from calibrant.data import cifar, embedded, folder, npz, odin, parquet
 from calibrant.data.arrays import ArrayData, DataError, concatenate
 from calibrant.data.augmentation import Augmentation
 from calibrant.data.download import ARCHIVES, default_folder, download
-from calibrant.data.images import SUFFIXES
+from calibrant.data.images import SUFFIXES, ImageForm, resize
 from calibrant.data.splits import Splits
 
 Split = Literal["train", "test", "all"]
 _PARTS: tuple[Split, Split] = ("train", "test")
 _IMAGE_OPTIONS = ("size", "color")
+_PUBLISHED_OPTIONS = ("size",)
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,28 @@ SOURCES = {
             *("cifar10", "cifar10:PATH", "CIFAR-10, 10 classes, 32 x 32"),
             f"put {ARCHIVES['cifar10'].file} or its folder into PATH, or let it be downloaded (170 MB)",
             "train and test",
+            options=_PUBLISHED_OPTIONS,
             augmentation=_STANDARD,
         ),
         SourceInfo(
             *("cifar100", "cifar100:PATH", "CIFAR-100, 100 classes, 32 x 32"),
             f"put {ARCHIVES['cifar100'].file} or its folder into PATH, or let it be downloaded (169 MB)",
             "train and test",
+            options=_PUBLISHED_OPTIONS,
             augmentation=_STANDARD,
         ),
         SourceInfo(
             *("imagenet-resize", "imagenet-resize:PATH", "TinyImageNet (resized), 10,000 outliers, 32 x 32"),
             f"put {ARCHIVES['imagenet-resize'].file} or its folder into PATH, or let it be downloaded",
             "none",
+            options=_PUBLISHED_OPTIONS,
             augmentation=_STANDARD,
         ),
         SourceInfo(
             *("lsun-resize", "lsun-resize:PATH", "LSUN (resized), 10,000 outliers, 32 x 32"),
             f"put {ARCHIVES['lsun-resize'].file} or its folder into PATH, or let it be downloaded",
             "none",
+            options=_PUBLISHED_OPTIONS,
             augmentation=_STANDARD,
         ),
         SourceInfo(
@@ -173,12 +178,20 @@ def _read(spec: Spec, part: str | None, may_download: bool) -> ArrayData:
         return embedded.read(spec.path, part or "train")
     if spec.kind in ("cifar10", "cifar100"):
         classes = int(spec.kind.removeprefix("cifar"))
-        return cifar.read(_fetched(spec, lambda at: cifar.locate(at, classes), may_download), part or "train", classes)
+        where = _fetched(spec, lambda at: cifar.locate(at, classes), may_download)
+        return _resized(cifar.read(where, part or "train", classes), spec)
     if spec.kind in odin.FOLDERS:
-        return odin.read(_fetched(spec, lambda at: odin.locate(at, spec.kind), may_download), spec.kind)
+        where = _fetched(spec, lambda at: odin.locate(at, spec.kind), may_download)
+        return _resized(odin.read(where, spec.kind), spec)
     options = {name: value for name, value in spec.options.items() if name != "id"}
     data: ArrayData = _READERS[spec.kind].read(Path(spec.path).expanduser(), part, **options)
     return data
+
+
+def _resized(data: ArrayData, spec: Spec) -> ArrayData:
+    """`data` at the size that the spec asks for."""
+    form = ImageForm.parse(**spec.options)
+    return data if form.size is None else replace(data, inputs=resize(data.inputs, form.size))
 
 
 def open_source(spec: str, *, split: Split = "train", download: bool = True) -> ArrayData:

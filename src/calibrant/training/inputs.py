@@ -116,7 +116,10 @@ def _split(
 def _located(spec: str, root: str | None) -> str:
     """`spec` with `root` as its path, if it is a published set without one."""
     parsed = Spec.parse(spec)
-    return spec if parsed.path or root is None or parsed.kind == "embedded" else f"{parsed.kind}:{root}"
+    if parsed.path or root is None or parsed.kind == "embedded":
+        return spec
+    query = spec.partition("?")[2]
+    return f"{parsed.kind}:{root}" + (f"?{query}" if query else "")
 
 
 def _short(spec: str) -> str:
