@@ -45,8 +45,8 @@ format: $(STAMP)  ## Mend style
 bench: export MALLOC_TRIM_THRESHOLD_ = 2000000000
 bench: export MALLOC_MMAP_THRESHOLD_ = 2000000000
 bench: export MALLOC_TOP_PAD_ = 200000000
-bench: $(STAMP)  ## Measure ratios side by side and write results/bench.json
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## Measure ratios side by side and write results/bench.json (GROUPS=posterior: only some)
+	$(BIN)/python -m benchmarks $(GROUPS)
 
 demo: $(STAMP)  ## The whole paper in small on embedded data: a table and a page
 	$(BIN)/calibrant demo

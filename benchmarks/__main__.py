@@ -1,4 +1,4 @@
-"""Print the ratios as they come and write `results/bench.json`."""
+"""Print the ratios as they come and write `results/bench.json`; of some groups alone, replace their rows in it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def main(wanted: list[str]) -> None:
             sign = {"lower": "<=", "higher": ">="}[row.better]
             goal = f"{sign} {row.goal:g}" if row.goal is not None else ""
             print(f"{row.name:<72} {row.ratio:>8.3g} {goal:>8}   {row.detail}", flush=True)
-    if not wanted:
-        TARGET.parent.mkdir(exist_ok=True)
-        TARGET.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"written to {TARGET}")
+    TARGET.parent.mkdir(exist_ok=True)
+    if wanted and TARGET.exists():
+        fresh = {row["name"]: row for row in results}
+        results = [fresh.pop(row["name"], row) for row in json.loads(TARGET.read_text())] + list(fresh.values())
+    TARGET.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"written to {TARGET}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ class MeanField(nn.Module):
             a hyperparameter.
         bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs
             to the submodule `owner`, is Bayesian. Parameters that do not require a gradient stay as they are.
-        fuse: compile the draw and its gradient into one kernel each; takes a compiler and some seconds, once.
+        fuse: make the draw and its gradient one kernel each; takes a C compiler (elsewhere than on a CPU
+            `torch.compile`) and a moment, once.
 
     Calling it runs the module on one fresh draw of theta, in `train()` and in `eval()` alike.
 

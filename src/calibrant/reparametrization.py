@@ -17,7 +17,7 @@ stay in the cache. Elsewhere, and under `torch.compile`, which fuses by itself, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from calibrant.fused import FusedDrawWithKL
+from calibrant.native.draw import NativeDrawWithKL
 from calibrant.noise import SQRT2, fill_unscaled_normal, random_bits
 
 _BLOCK = 1 << 16
@@ -54,30 +55,51 @@ def draw_all(
 ) -> tuple[list[Tensor], Tensor | None]:
     """Draw every tensor of theta; beside them their summed KL if it came for free, else None.
 
-    With `fuse` by the kernels of `fused`, else in blocks, else, where neither can be, in plain operations.
+    On the CPU in blocks, or with `fuse` and in float32 by the kernels of `native`; elsewhere with `fuse` by those of
+    `fused`; and where none of these can be, in plain operations.
     """
-    blockwise = not torch.compiler.is_compiling() and all(map(_blockwise, [*means, *rhos]))
-    if torch.compiler.is_compiling() or not (fuse or blockwise):
+    compiling = torch.compiler.is_compiling()
+    tensors = [*means, *rhos, *(one for one in prior_means if isinstance(one, Tensor))]
+    laid_out = not compiling and all(map(_dense_on_cpu, tensors)) and _alike(means, rhos) and _alike(means, prior_means)
+    apply: Any
+    sources: Sequence[tuple[Any, ...]]  # of the noise, where it is not PyTorch's own
+    if laid_out and fuse and all(tensor.dtype == torch.float32 for tensor in tensors):
+        seeds = torch.randint(2**63 - 1, (len(means),)).tolist()
+        apply, sources = NativeDrawWithKL.apply, [(seed,) for seed in seeds]
+    elif laid_out:
+        apply, sources = _DrawWithKL.apply, [(random_bits(),)] * len(means)
+    elif fuse and not compiling:
+        apply, sources = FusedDrawWithKL.apply, [()] * len(means)
+    else:
         return [draw(mean, rho) for mean, rho in zip(means, rhos)], None
-    bits = random_bits() if blockwise else None
-    apply: Any = FusedDrawWithKL.apply if fuse else _DrawWithKL.apply
-    pairs = [apply(m, r, p, prior_std, bits) for m, r, p in zip(means, rhos, prior_means)]
+    pairs = [apply(m, r, p, prior_std, *source) for m, r, p, source in zip(means, rhos, prior_means, sources)]
     return [theta for theta, _ in pairs], torch.stack([kl for _, kl in pairs]).sum()
 
 
-def _blockwise(tensor: Tensor) -> bool:
-    """Whether `tensor` can be read as flat blocks in the CPU's cache."""
+def _dense_on_cpu(tensor: Tensor) -> bool:
+    """Whether the memory of `tensor` is a CPU's and holds its elements and nothing else, in whatever order."""
     return (
         tensor.device.type == "cpu"
         and tensor.dtype in (torch.float32, torch.float64)
-        and tensor.is_contiguous()
+        and (tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)))
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
 
 
+def _alike(tensors: Sequence[Tensor], others: Sequence[Tensor | float]) -> bool:
+    """Whether all pairs have their elements in the same order in memory; numbers fit everything."""
+    pairs = zip(tensors, others)
+    return all(not isinstance(other, Tensor) or other.stride() == tensor.stride() for tensor, other in pairs)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """A dense tensor as a vector, in the order of its memory."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Aligned flat pieces of equally shaped tensors."""
-    return zip(*(torch.split(t.reshape(-1), _BLOCK) for t in tensors))
+    return zip(*(torch.split(_flat(t), _BLOCK) for t in tensors))
 
 
 def _shift(mean: Tensor, prior_mean: Tensor | float) -> Tensor:
@@ -87,7 +109,7 @@ def _shift(mean: Tensor, prior_mean: Tensor | float) -> Tensor:
 
 def _prior_blocks(prior_mean: Tensor | float) -> Any:
     """The prior mean by block: pieces of a tensor, or its one value for ever."""
-    return torch.split(prior_mean.reshape(-1), _BLOCK) if isinstance(prior_mean, Tensor) else repeat(prior_mean)
+    return torch.split(_flat(prior_mean), _BLOCK) if isinstance(prior_mean, Tensor) else repeat(prior_mean)
 
 
 class _DrawWithKL(torch.autograd.Function):
@@ -119,7 +141,10 @@ class _DrawWithKL(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         """The closed forms; the draw and the KL term may each have gone unused."""
         mean, rho, theta = ctx.saved_tensors
-        grad_theta = torch.zeros_like(theta) if grad_theta is None else grad_theta.contiguous()
+        if grad_theta is None:
+            grad_theta = torch.zeros_like(theta)
+        elif grad_theta.stride() != theta.stride():
+            grad_theta = torch.empty_like(theta).copy_(grad_theta)
         weight = 0.0 if grad_kl is None else float(grad_kl)
         pull = weight / ctx.prior_std**2
         grad_mean, grad_rho = torch.empty_like(mean), torch.empty_like(rho)

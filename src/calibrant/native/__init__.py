@@ -1,0 +1,49 @@
+"""Kernels in C, for what no chain of tensor operations does in one pass; built when they are first used."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+# The object alone is built with fast mathematics: linked so, a library would change the rounding of the whole process.
+_COMPILE = ("-O3", "-march=native", "-ffast-math", "-fPIC", "-c")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """`draw.c`, compiled for this processor with `$CC`, cc, gcc or clang: a second, once a process."""
+    found = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if found is None:
+        raise RuntimeError("fuse=True needs a C compiler; install gcc or clang, or leave fuse out")
+    compiler = shlex.split(found)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        source, compiled, linked = (Path(folder) / name for name in ("draw.c", "draw.o", "draw.so"))
+        source.write_bytes((resources.files("calibrant.native") / "draw.c").read_bytes())
+        _run([*compiler, *_COMPILE, str(source), "-o", str(compiled)])
+        _run([*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"])
+        loaded = ctypes.CDLL(str(linked))
+    pointer, real = ctypes.c_void_p, ctypes.c_float
+    loaded.calibrant_draw.restype = ctypes.c_double
+    loaded.calibrant_draw.argtypes = [*[pointer] * 3, ctypes.c_size_t, ctypes.c_uint64, pointer, real, real]
+    loaded.calibrant_draw_backward.restype = None
+    loaded.calibrant_draw_backward.argtypes = [
+        *(pointer, pointer, pointer, real, pointer, pointer, pointer, ctypes.c_size_t, pointer, real, real)
+    ]
+    return loaded
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except OSError as error:
+        raise RuntimeError(f"the C compiler {command[0]} cannot be run: {error.strerror}; set CC to another") from None
+    except subprocess.CalledProcessError as error:
+        reason = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr.strip())
+        raise RuntimeError(f"the C compiler {command[0]} failed ({reason}); set CC to another") from None
