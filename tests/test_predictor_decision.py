@@ -151,12 +151,12 @@ def test_a_decision_is_indexed_iterated_and_tabulated() -> None:
     with pytest.raises(IndexError, match="index 4"):
         decision[4]
     table = json.loads(json.dumps(decision.table(probabilities=True)))
-    assert table["label"] == [names[label] for label in decision.label.tolist()]
+    assert table["predicted"] == [names[label] for label in decision.label.tolist()]
     assert {len(column) for column in table.values()} == {4}
     assert table["p_three"] == pytest.approx(decision.probabilities[:, 3].tolist())
     assert table["outlier_svm"] == pytest.approx(decision.outlier_scores[:, 2].tolist())
     assert "p_three" not in decision.table()
-    assert parts.predictor()(parts.test[:4]).table()["label"] == decision.label.tolist()
+    assert parts.predictor()(parts.test[:4]).table()["predicted"] == decision.label.tolist()
 
 
 def test_threads_share_a_predictor() -> None:

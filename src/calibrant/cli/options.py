@@ -39,7 +39,7 @@ Schemes = Annotated[
 
 
 def read_settings(
-    profile: str | None, file: Path | None, overrides: Sequence[str], **named: str | int | None
+    profile: str | None, file: Path | None, overrides: Sequence[str], **named: str | int | Sequence[str] | None
 ) -> Settings:
     """A profile, then a file, then overrides, then options of their own (`data__source="embedded"`), if given."""
     from calibrant.settings import load_settings

@@ -56,9 +56,9 @@ def command(
 ) -> None:
     """Labels, confidence, and whether to trust them.
 
-    Columns: id (file name or row number), label, confidence, accepted, ood_score, gate (what is compared with the
-    threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are raw: normalization is
-    part of the model. The file appears when it is whole.
+    Columns: id (file name or row number), predicted (the class), confidence, accepted, ood_score, gate (what is
+    compared with the threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are raw:
+    normalization is part of the model. The file appears when it is whole.
     """
     from calibrant.jobs import at_coverage, choose_device, predictor_folder
     from calibrant.predictor import EarlyStopping, load

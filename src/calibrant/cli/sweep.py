@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +36,7 @@ class What:
         str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabelled outliers for the -OCM schemes.")
     ] = None
     backbone: Annotated[str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, cnn-16, ...")] = None
-    profile: options.Profile = "embedded"
+    profile: options.Profile = None
     settings: options.SettingsFile = None
     override: options.Overrides = None
     device: options.Device = None
@@ -58,7 +58,9 @@ def command(
         list[str] | None,
         typer.Option("--param", "-p", metavar="NAME=V,V,...", help="lambda, gamma, or any setting; repeat for a grid."),
     ] = None,
-    scheme: Annotated[str, typer.Option("--scheme", "-s", metavar="NAME", help="FNN, CBNN, CBNN-OCM, ...")] = "CBNN",
+    scheme: Annotated[
+        str | None, typer.Option("--scheme", "-s", metavar="NAME", help="CBNN (default), FNN, CBNN-OCM, ...")
+    ] = None,
     asha: Annotated[
         bool, typer.Option("--asha", help="Stop trials early that fall behind in validation cross-entropy.")
     ] = False,
@@ -76,7 +78,11 @@ def command(
     from calibrant.engines import SweepResult, check_finished, run_sweep
 
     engine = _engine(where, asha, retries)
-    sweep = SweepResult.load(out).sweep if resume else _sweep(what.read(), scheme, param or [])
+    if resume:
+        options.refuse_beside_resume(param, scheme, *astuple(what))
+        sweep = SweepResult.load(out).sweep
+    else:
+        sweep = _sweep(what.read(), scheme or "CBNN", param or [])
     again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}"
     with resumable(lambda: f"stopped; to go on: {again}"):
         result = run_sweep(sweep, out, engine, on_trial=_say)

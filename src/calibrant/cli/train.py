@@ -16,7 +16,7 @@ calibrant train --data embedded --scheme SCBNN-OCM --out run
 calibrant train --data cifar100:/data --uncertainty imagenet-resize:/data \\
     --scheme SCBNN-OCM --scheme FNN --backbone wrn-16-1 --out run
 calibrant train --data folder:photos?size=32 --scheme SCBNN -o fit.epochs=50 --out run
-calibrant train --profile small --scheme all -o 'data.ood=[lsun-resize:/data]' --out run --seed 1
+calibrant train --profile small --scheme all --ood lsun-resize:/data --out run --seed 1
 calibrant train --resume --out run                               # after Ctrl-C or a crash
 torchrun --nproc-per-node 2 -m calibrant train --out run         # two processes
 """
@@ -27,6 +27,10 @@ def command(
     data: Annotated[str | None, typer.Option("--data", metavar="SPEC", help="ID data; `calibrant data` lists.")] = None,
     uncertainty: Annotated[
         str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabelled outliers for the -OCM schemes.")
+    ] = None,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option("--ood", metavar="SPEC", help="OOD test data that training never sees; repeatable."),
     ] = None,
     scheme: options.Schemes = None,
     backbone: Annotated[
@@ -45,15 +49,15 @@ def command(
     Settings are those of the profile, then of the YAML file, then -o, then the options above. What is finished in RUN
     is not done again; other settings need another RUN.
     """
-    named = {"data__source": data, "data__uncertainty": uncertainty, "backbone__name": backbone, "seed": seed}
+    named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood, "backbone__name": backbone}
     from calibrant.jobs import Run
 
     run = Run(out)
     if resume:
-        options.refuse_beside_resume(profile, settings, override, scheme, *named.values())
+        options.refuse_beside_resume(profile, settings, override, scheme, seed, *named.values())
         chosen, schemes, asked = options.on_device(run.settings, device), list(run.schemes), str(run.record["command"])
     else:
-        chosen = options.read_settings(profile, settings, override or (), engine__device=device, **named)
+        chosen = options.read_settings(profile, settings, override or (), engine__device=device, seed=seed, **named)
         schemes, asked = options.parse_schemes(scheme, "SCBNN-OCM"), options.command_line()
     from calibrant.jobs import table_of, train_run, write_table
 

@@ -82,7 +82,7 @@ class Decision:
         names = self.classes or tuple(str(index) for index in range(self.probabilities.shape[1]))
         labels = self.label.tolist()
         columns: dict[str, list[Any]] = {
-            "label": [names[label] for label in labels] if self.classes else labels,
+            "predicted": [names[label] for label in labels] if self.classes else labels,
             "confidence": self.confidence.tolist(),
             "accepted": self.accepted.tolist(),
             "ood_score": self.ood_score.tolist(),
