@@ -43,7 +43,7 @@ def test_order_is_profile_then_file_then_overrides(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"fit": {"rate": 0.5, "epochs": 7}}))
     settings = load_settings("micro", file, ["fit.epochs=9", "calibration.weight.bayesian=1.5"])
-    assert (settings.fit.rate, settings.fit.epochs, settings.fit.batch_size) == (0.5, 9, 128)
+    assert (settings.fit.rate, settings.fit.epochs, settings.fit.batch_size) == (0.5, 9, 64)
     assert settings.calibration.weight.of("bayesian") == 1.5
     assert settings.calibration.weight.of("frequentist") == 2.0
     assert settings.with_("calibration.weight=3").calibration.weight.of("frequentist") == 3
