@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from calibrant.data import Spec
 from calibrant.experiments import coverage
 from calibrant.experiments.claims import CLAIMS, HARDLY, NEARLY_ONE
 from calibrant.experiments.findings import Claim, Finding, overall
@@ -85,7 +86,7 @@ def _seeds(lab: Lab) -> str:
 
 def _findings(claim: Claim, lab: Lab) -> list[Finding]:
     """What decides `claim` in `lab`; nothing where it does not apply or has not been measured."""
-    if claim.cifar10_only and lab.settings.data.source.partition(":")[0] != "cifar10":
+    if claim.cifar10_only and Spec.parse(lab.settings.data.source).kind != "cifar10":
         return []
     try:
         return list(claim.findings(lab))
@@ -121,6 +122,7 @@ def _headline(name: str, lab: Lab) -> str:
     about = (
         f"{data.source} against {data.uncertainty or 'its own outliers'}, {lab.settings.backbone.name},"
         f" {data.train or 'all'} training examples, {lab.settings.fit.epochs} epochs,"
-        f" {lab.settings.posterior.members} members, seeds {seeds}. Percent, with 95 % intervals."
+        f" {lab.settings.posterior.members} members, seeds {seeds}. Percent, with 95 % intervals. Made by"
+        f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR`; settings and grids in `{name}/`."
     )
     return f"## {name}\n\n{about}\n\n{Table(rows).markdown()}"
