@@ -1,0 +1,44 @@
+"""What is committed under results/: tables and verdicts follow from the records."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from calibrant.experiments import STUDIES, Lab, write_claims
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+LABS = sorted(path.parent for path in RESULTS.glob("*/study.yaml"))
+
+
+@pytest.mark.parametrize("folder", LABS, ids=lambda path: path.name)
+def test_tables_follow_from_the_records_byte_for_byte(folder: Path, tmp_path: Path) -> None:
+    lab, drawn = Lab.load(folder), 0
+    for study in STUDIES.values():
+        if not (folder / study.name).is_dir():
+            continue
+        for table in study.tables(study.within(lab)):
+            table.write(tmp_path / study.name)
+            for kind in ("csv", "md"):
+                again = (tmp_path / study.name / f"{table.name}.{kind}").read_bytes()
+                assert again == (folder / study.name / f"{table.name}.{kind}").read_bytes()
+                drawn += 1
+    assert drawn > 0
+
+
+def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
+    for folder in LABS:
+        shutil.copytree(folder, tmp_path / folder.name)
+    if (RESULTS / "causes.yaml").exists():
+        shutil.copy(RESULTS / "causes.yaml", tmp_path)
+    assert write_claims(tmp_path).read_text() == (RESULTS / "README.md").read_text()
+
+
+def test_nothing_of_the_machine_is_in_the_results() -> None:
+    for path in RESULTS.rglob("*"):
+        if path.suffix in (".json", ".yaml", ".md", ".csv", ".html"):
+            assert not re.search(r"/(root|home|tmp|work)/", path.read_text()), path
