@@ -11,10 +11,10 @@ from torch import Tensor
 from calibrant import Ensemble, MeanField, Objective
 from calibrant.backbones import build
 from calibrant.data import open_source
+from calibrant.normalization import Normalize
 from calibrant.outliers import OutlierScores
 from calibrant.predictor import Backbone, Predictor
 from calibrant.selective import Selector, Training
-from calibrant.training.normalization import Normalize
 
 SHAPE, CLASSES = (1, 8, 8), 10
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 
 from calibrant import MeanField
@@ -14,6 +15,15 @@ from calibrant.predictor import Backbone, Predictor
 from calibrant.schemes import Scheme
 from calibrant.settings import load_settings
 
+# Ray leaves sockets and log files to the garbage collector, and uses what others have deprecated.
+RAY = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*"),
+    pytest.mark.filterwarnings("ignore:.*use_push_based_shuffle.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray.*"),
+]
 FAST = (
     "data.train=96",
     "data.validation=64",

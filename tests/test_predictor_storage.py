@@ -93,7 +93,7 @@ def test_an_architecture_of_ones_own_is_passed_at_load(tmp_path: Path, kind: str
 
 
 def test_a_deep_ensemble_with_its_own_statistics_and_normalization(tmp_path: Path) -> None:
-    from calibrant.training.normalization import Normalize
+    from calibrant.normalization import Normalize
 
     def module() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, 3))

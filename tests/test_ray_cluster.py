@@ -10,22 +10,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sweeps import predictor, settings, six_trials, write_rows
+from sweeps import RAY, predictor, settings, six_trials, write_rows
 
 from calibrant.engines import LocalEngine, Parameter, RayEngine, RayPrediction, Sweep, ray_cluster, run_sweep
 from calibrant.engines.ray_cluster import cluster as connected
 from calibrant.jobs.predicting import predict_table
 from calibrant.schemes import Scheme
 
-pytestmark = [
-    pytest.mark.cluster,
-    # Ray leaves sockets and log files to the garbage collector, and uses what others have deprecated.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*"),
-    pytest.mark.filterwarnings("ignore:.*use_push_based_shuffle.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:ray.*"),
-]
+pytestmark = RAY
 
 
 @pytest.fixture(scope="module")

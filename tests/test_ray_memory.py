@@ -8,21 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sweeps import predictor
+from sweeps import RAY, predictor
 
 from calibrant.engines import RayPrediction
 
 ROWS, LIMIT = 1_000_000, 2 * 2**30
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*"),
-    pytest.mark.filterwarnings("ignore:.*use_push_based_shuffle.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:ray.*"),
-]
+pytestmark = [*RAY, pytest.mark.slow]
 
 
 def _fields(path):

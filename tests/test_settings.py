@@ -2,8 +2,9 @@ import math
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
-from calibrant.settings import Settings, load_settings, profiles, setting_names
+from calibrant.settings import ByFamily, Settings, load_settings, profiles, setting_names
 
 
 @pytest.mark.parametrize("profile", profiles())
@@ -106,3 +107,15 @@ def test_every_setting_has_a_dotted_name():
     names = set(setting_names())
     assert {"fit.rate", "calibration.weight.bayesian", "engine.precision", "seed"} <= names
     assert Settings().fit.rate == 0.1
+
+
+def test_every_setting_says_what_it_is():
+    def bare(model, prefix=""):
+        for name, field in model.model_fields.items():
+            kind = field.annotation
+            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not ByFamily:
+                yield from bare(kind, f"{prefix}{name}.")
+            elif not field.description:
+                yield prefix + name
+
+    assert not list(bare(Settings))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from calibrant.data import ArrayData
+from calibrant.normalization import Normalize
 from calibrant.posterior import MeanField
 from calibrant.runs import RunError
 from calibrant.settings import AugmentationSettings, EngineSettings, FinetuneSettings, FitSettings, load_settings
@@ -19,7 +20,6 @@ from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.checkpoints import Checkpoint, CheckpointStore, pack_optimizer, unpack_optimizer
 from calibrant.training.distributed import make_fabric
 from calibrant.training.interrupts import deferred_stop
-from calibrant.training.normalization import Normalize
 from calibrant.training.optimizers import build_optimizer, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded

@@ -22,6 +22,19 @@ Count = Annotated[int, Field(ge=1)]
 Regularizer = Literal["mmce", "weighted_mmce", "weighted_mmce_code", "esd", "dece", "focal", "avuc", "soft_avuc"]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
+# Of both training stages, which differ in the defaults.
+Epochs = Annotated[int, Field(ge=1, description="passes over the training data")]
+BatchSize = Annotated[int, Field(ge=1, description="ID examples a step, of all ranks together")]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="learning rate: the first, or the highest")]
+Nesterov = Annotated[bool, Field(description="look ahead along the momentum")]
+Schedule = Annotated[
+    Literal["step", "cosine", "one-cycle", "constant"],
+    Field(description="of the rate: step, cosine, one-cycle, constant"),
+]
+FinalFraction = Annotated[
+    float, Field(ge=0, allow_inf_nan=False, description="cosine, one-cycle: the last rate over the first or highest")
+]
+
 
 _NAMING = ("regularizer",)  # the settings that `options` beside them belong to
 
@@ -77,8 +90,10 @@ class DataSettings(_Group):
 class AugmentationSettings(_Group):
     """Random crop and flip of training images, in batches on the device."""
 
-    padding: int = Field(default=4, ge=0)
-    flip: bool = True
+    padding: int = Field(
+        default=4, ge=0, description="pixels added to each side before a crop of the old size; 0: none"
+    )
+    flip: bool = Field(default=True, description="mirror an image with probability 1/2")
 
 
 class BackboneSettings(_Group):
@@ -95,9 +110,9 @@ class BackboneSettings(_Group):
 class PosteriorSettings(_Group):
     """q(theta) of Bayesian schemes."""
 
-    beta: NonNegative = 0.00035
-    prior_std: Positive = 0.001**0.5
-    init_std: Positive | None = Field(default=None, description="null: prior_std")
+    beta: NonNegative = Field(default=0.00035, description="temperature: the KL term is weighted beta / N")
+    prior_std: Positive = Field(default=0.001**0.5, description="of every weight, under the prior")
+    init_std: Positive | None = Field(default=None, description="of every weight, before training; null: prior_std")
     draws: Count = Field(default=1, description="draws of theta a training step")
     members: Count = Field(default=20, description="members of the ensemble at test time")
     validation_members: Count = Field(default=1, description="members that the per-epoch validation uses")
@@ -106,9 +121,12 @@ class PosteriorSettings(_Group):
 class CalibrationSettings(_Group):
     """lambda E, and the rule that selects lambda."""
 
-    regularizer: Regularizer = "weighted_mmce"
+    regularizer: Regularizer = Field(
+        default="weighted_mmce",
+        description="E: mmce, weighted_mmce, weighted_mmce_code, esd, dece, focal, avuc, soft_avuc",
+    )
     options: dict[str, bool | int | float] = Field(default_factory=dict, description="keywords of the regularizer")
-    weight: ByFamily = ByFamily(frequentist=4.0, bayesian=0.8)
+    weight: ByFamily = Field(default=ByFamily(frequentist=4.0, bayesian=0.8), description="lambda, of C* schemes")
     replaces_cross_entropy: bool = Field(default=False, description="train on E alone, as for the focal loss")
     share: Fraction = Field(
         default=0.0, description="part of the training data kept for the regularizer alone; 0: all, twice"
@@ -116,7 +134,9 @@ class CalibrationSettings(_Group):
     gather: bool = Field(
         default=False, description="evaluate the regularizer on the batches of all ranks, with gradients"
     )
-    grid: tuple[Positive, ...] = (0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    grid: tuple[Positive, ...] = Field(
+        default=(0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), description="values of lambda that are tried"
+    )
     max_accuracy_drop: NonNegative = Field(
         default=0.015, description="against lambda = 0, as a fraction, on validation data"
     )
@@ -125,21 +145,21 @@ class CalibrationSettings(_Group):
 class OptimizerSettings(_Group):
     """What the two training stages have in common."""
 
-    epochs: Count
-    batch_size: Count = Field(description="of all ranks together")
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    rate: Positive
+    epochs: Epochs
+    batch_size: BatchSize
+    optimizer: Literal["sgd", "adam"] = Field(default="sgd", description="sgd, adam")
+    rate: Rate
     rho_rate: Positive | None = Field(default=None, description="rate of the log variances; null: the same rate")
-    momentum: Fraction = 0.9
-    nesterov: bool = False
-    weight_decay: NonNegative = 0.0
-    clip_norm: ByFamily = ByFamily(frequentist=None, bayesian=None)
-    schedule: Literal["step", "cosine", "one-cycle", "constant"]
+    momentum: Fraction = Field(default=0.9, description="of sgd")
+    nesterov: Nesterov = False
+    weight_decay: NonNegative = Field(default=0.0, description="L2 penalty on weights, or on their means")
+    clip_norm: ByFamily = Field(
+        default=ByFamily(frequentist=None, bayesian=None), description="largest norm of a gradient; null: any"
+    )
+    schedule: Schedule
     step_every: Count = Field(default=30, description="step: epochs between two divisions")
     step_factor: Positive = Field(default=5.0, description="step: divisor")
-    final_fraction: NonNegative = Field(
-        default=0.0, description="cosine, one-cycle: the last rate over the first or highest"
-    )
+    final_fraction: FinalFraction = 0.0
     warmup: Fraction = Field(default=0.3, description="one-cycle: part of the steps spent rising")
     extra_step: bool = Field(
         default=False, description="advance the schedule once more an epoch, before its first update"
@@ -150,22 +170,22 @@ class OptimizerSettings(_Group):
 class FitSettings(OptimizerSettings):
     """Cross-entropy or free energy, + lambda E."""
 
-    epochs: Count = 100
-    batch_size: Count = 128
-    rate: Positive = 0.1
-    schedule: Literal["step", "cosine", "one-cycle", "constant"] = "step"
+    epochs: Epochs = 100
+    batch_size: BatchSize = 128
+    rate: Rate = 0.1
+    schedule: Schedule = "step"
 
 
 class FinetuneSettings(OptimizerSettings):
     """+ gamma C on D_u, from the fitted model."""
 
-    epochs: Count = 10
-    batch_size: Count = 32
-    rate: Positive = 0.001
-    nesterov: bool = True
-    schedule: Literal["step", "cosine", "one-cycle", "constant"] = "cosine"
-    final_fraction: NonNegative = 0.001
-    gamma: NonNegative = 0.5
+    epochs: Epochs = 10
+    batch_size: BatchSize = 32
+    rate: Rate = 0.001
+    nesterov: Nesterov = True
+    schedule: Schedule = "cosine"
+    final_fraction: FinalFraction = 0.001
+    gamma: NonNegative = Field(default=0.5, description="weight of C, the confidence on D_u")
     outlier_batch_size: Count = Field(default=64, description="examples of D_u a step, drawn with replacement")
     examples_per_epoch: Count | None = Field(
         default=9000, description="ID examples an epoch, without replacement; null: all"
@@ -177,9 +197,11 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(_Group):
     """The outlier scores that the selector reads."""
 
-    scores: tuple[Literal["density", "forest", "svm", "neighbors"], ...] = ("density", "forest", "svm", "neighbors")
+    scores: tuple[Literal["density", "forest", "svm", "neighbors"], ...] = Field(
+        default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
+    )
     neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
-    trees: Count = 100
+    trees: Count = Field(default=100, description="of the isolation forest")
     max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
     average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
 
@@ -187,16 +209,20 @@ class OutlierSettings(_Group):
 class SelectorSettings(_Group):
     """The selector and its threshold."""
 
-    objective: Literal["calibration", "classification"] = "calibration"
-    variant: Literal["printed", "published"] = Field(default="printed", description="of the calibration objective")
-    eta: NonNegative = 0.01
-    width: Positive = 0.2
+    objective: Literal["calibration", "classification"] = Field(
+        default="calibration", description="what it is trained for: calibration (the paper), classification"
+    )
+    variant: Literal["printed", "published"] = Field(
+        default="printed", description="of the calibration objective: printed, published"
+    )
+    eta: NonNegative = Field(default=0.01, description="weight of the barrier that keeps it from rejecting all")
+    width: Positive = Field(default=0.2, description="of the kernel between two confidences")
     group: Count | None = Field(default=None, description="the objective of groups of so many, without sampling them")
     target_coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="classification: xi")
     penalty: Positive = Field(default=32.0, description="classification: weight of the missing coverage")
-    hidden: Count = 64
-    rate: Positive = 0.001
-    weight_decay: NonNegative = 1e-5
+    hidden: Count = Field(default=64, description="units of each hidden layer")
+    rate: Positive = Field(default=0.001, description="learning rate")
+    weight_decay: NonNegative = Field(default=1e-5, description="L2 penalty on its weights")
     steps: Count | None = Field(default=None, description="null: 250,000 with minibatches, at most 1,000 without")
     batch_size: Count | None = Field(default=None, description="null: all of the validation data in every step")
     holdout: Fraction = Field(default=0.0, description="part of the validation data that says when to stop")
@@ -208,32 +234,34 @@ class SelectorSettings(_Group):
 class ReportSettings(_Group):
     """How measures are computed and drawn."""
 
-    bins: Count = 15
-    min_bin_count: Count = 1
-    confidence_level: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    resamples: Count = 1000
+    bins: Count = Field(default=15, description="of equal width, of ECE and of OOD detection")
+    min_bin_count: Count = Field(
+        default=1, description="reliability diagrams of studies: bins of fewer examples are left out"
+    )
+    confidence_level: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.95, description="of intervals")
+    resamples: Count = Field(default=1000, description="of the bootstrap")
 
 
 class EngineSettings(_Group):
     """Where and how it runs; of these only `precision` belongs to what determines a result."""
 
     device: str = Field(default="auto", description="auto, cpu, cuda, mps")
-    precision: Precision = "32-true"
-    compile: bool = False
+    precision: Precision = Field(default="32-true", description="32-true, 64-true, bf16-mixed, 16-mixed, bf16-true")
+    compile: bool = Field(default=False, description="torch.compile networks for training")
     channels_last: bool = Field(
         default=False, description="lay images and convolutions out channel by channel: faster on most devices"
     )
     checkpoint_seconds: NonNegative = Field(default=60.0, description="save at least so often; 0: after every step")
     checkpoint_steps: Count | None = Field(default=None, description="save every so many steps, too")
-    predict_batch_size: Count = 512
-    tensorboard: bool = False
+    predict_batch_size: Count = Field(default=512, description="examples a forward pass of prediction")
+    tensorboard: bool = Field(default=False, description="write curves for TensorBoard into the run directory")
 
 
 class Settings(_Group):
     """Everything that a run can be told."""
 
-    profile: str = "paper"
-    seed: int = Field(default=0, ge=0)
+    profile: str = Field(default="paper", description="the profile that these settings started from")
+    seed: int = Field(default=0, ge=0, description="of everything random: splits, weights, order, augmentation")
     data: DataSettings = DataSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     backbone: BackboneSettings = BackboneSettings()

@@ -107,7 +107,7 @@ def choose(
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """Some rows of a file, which start at row `start` of it."""
 
     batch: Any
@@ -115,17 +115,25 @@ class _Block:
     start: int
 
     def rows(self) -> range:
+        """Their numbers in the file."""
         return range(self.start, self.start + len(self.batch))
 
     def column(self, name: str) -> Any:
+        """The values of one column, all of them there."""
         column = self.batch.column(self.batch.schema.get_field_index(name))
         if column.null_count:
             row = next(row for row, value in zip(self.rows(), column) if not value.is_valid)
             raise DataError(f"{self.path} has no value in column {name!r} of row {row}; fill it in or remove the row")
         return column
 
+    def inputs(self, columns: Columns, form: ImageForm) -> Tensor:
+        """What the network is given: features (rows, F) or images (rows, C, H, W)."""
+        if columns.image is None:
+            return _features(self, columns.features)
+        return _images(self, columns.image, form)
 
-def _features(block: _Block, names: tuple[str, ...]) -> Tensor:
+
+def _features(block: Block, names: tuple[str, ...]) -> Tensor:
     found = [block.column(name) for name in names]
     where = f"{block.path} from row {block.start} on"
     if len(found) > 1 or _is_number(found[0].type):
@@ -136,7 +144,7 @@ def _features(block: _Block, names: tuple[str, ...]) -> Tensor:
     return as_inputs(found[0].flatten().to_numpy(zero_copy_only=False).reshape(len(block.batch), -1), where)
 
 
-def _images(block: _Block, column: str, form: ImageForm) -> Tensor:
+def _images(block: Block, column: str, form: ImageForm) -> Tensor:
     images, names = [], [f"in row {row} of {block.path}" for row in block.rows()]
     for name, value in zip(names, block.column(column).to_pylist()):
         content = value["bytes"] if isinstance(value, dict) else value
@@ -154,8 +162,8 @@ def _batches(path: Path, columns: Columns, form: ImageForm, rows: int) -> Iterat
     start = 0
     try:
         for batch in _open(path).iter_batches(batch_size=rows, columns=names):
-            block = _Block(batch, path, start)
-            inputs = _images(block, columns.image, form) if columns.image else _features(block, columns.features)
+            block = Block(batch, path, start)
+            inputs = block.inputs(columns, form)
             labels = np.asarray(block.column(columns.label).to_pylist()) if columns.label else None
             ids = block.column(columns.id).to_pylist() if columns.id else block.rows()
             yield [str(value) for value in ids], inputs, labels

@@ -90,20 +90,14 @@ class ParquetInput:
                 columns = _columns(file.schema_arrow, path, options)
                 start = part.start
                 for batch in _batches(file, part, columns, batch_rows):
-                    block = parquet._Block(batch, path, start)
-                    inputs = _inputs(block, columns, form)
+                    block = parquet.Block(batch, path, start)
+                    inputs = block.inputs(columns, form)
                     own = block.column(columns.id).to_pylist() if columns.id else None
                     first = part.first + start - part.start
                     yield [str(value) for value in own or range(first, first + len(batch))], inputs
                     start += len(batch)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{path} is damaged ({str(error).splitlines()[0]}); write it again") from None
-
-
-def _inputs(block: Any, columns: parquet.Columns, form: ImageForm) -> Tensor:
-    if columns.image is None:
-        return parquet._features(block, columns.features)
-    return parquet._images(block, columns.image, form)
 
 
 def _local(path: str) -> tuple[Any, tuple[str, ...]]:

@@ -18,20 +18,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant import __version__, backbones
 from calibrant.ensemble import Ensemble, StoredMembers, parameter_key
+from calibrant.normalization import Normalize
 from calibrant.outliers import OutlierScores
 from calibrant.predictor.model import Predictor
 from calibrant.runs import RunError, read_json, read_tensors, write_json, write_tensors
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
-
-if TYPE_CHECKING:
-    from calibrant.training.normalization import Normalize
 
 FORMAT, VERSION = "calibrant.predictor", 1
 RECORD = "predictor.json"
@@ -191,8 +189,6 @@ def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], count: int, *, 
 
 def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
     """`network` behind the input normalization that it was saved with, unless it brings its own."""
-    from calibrant.training.normalization import Normalize
-
     if isinstance(network, Normalize):
         return network
     return Normalize(network, torch.zeros_like(state["mean"]), torch.ones_like(state["std"]))
@@ -200,8 +196,6 @@ def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
 
 def _network(module: nn.Module) -> tuple[nn.Module, bool]:
     """The network without its input normalization, and whether it had one."""
-    from calibrant.training.normalization import Normalize
-
     return (module.module, True) if isinstance(module, Normalize) else (module, False)
 
 

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from calibrant.data import ArrayData, channel_statistics
 from calibrant.ensemble import Ensemble
+from calibrant.normalization import Normalize
 from calibrant.posterior import MeanField
 from calibrant.schemes import Scheme
 from calibrant.settings import PosteriorSettings
 from calibrant.training.inputs import Examples, class_count
-from calibrant.training.normalization import Normalize
 
 
 def assemble(
