@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from experiment_labs import TINY
 
 from calibrant.experiments import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
-from calibrant.experiments.claims import CLAIMS
+from calibrant.experiments.claims import CLAIMS, stable_gamma
 from calibrant.experiments.planning import trial_jobs
 from calibrant.experiments.reproduce import run
 from calibrant.experiments.runner import run_jobs
@@ -169,6 +170,12 @@ def test_claims_are_filled_in(lab, tmp_path):
     (results / "causes.yaml").write_text("ocn: x\n")
     with pytest.raises(ValueError, match="'ocn' that does not exist"):
         write_claims(results)
+
+
+def test_one_gamma_says_nothing_about_stability(lab):
+    one = replace(lab, plan=lab.plan.model_copy(update={"gammas": (0.0, 0.5)}))
+    assert list(stable_gamma(lab))
+    assert not list(stable_gamma(one))
 
 
 def test_an_unknown_study_is_refused_with_the_nearest(lab):
