@@ -23,14 +23,14 @@ def main(wanted: list[str]) -> None:
     print(f"{'what':<72} {'ratio':>8} {'goal':>8}")
     for group in wanted or GROUPS:
         for row in importlib.import_module(f"benchmarks.{group}").rows():
-            results.append(row._asdict())
+            results.append({"group": group, **row._asdict()})
             sign = {"lower": "<=", "higher": ">="}[row.better]
             goal = f"{sign} {row.goal:g}" if row.goal is not None else ""
             print(f"{row.name:<72} {row.ratio:>8.3g} {goal:>8}   {row.detail}", flush=True)
     TARGET.parent.mkdir(exist_ok=True)
     if wanted and TARGET.exists():
-        fresh = {row["name"]: row for row in results}
-        results = [fresh.pop(row["name"], row) for row in json.loads(TARGET.read_text())] + list(fresh.values())
+        results += [row for row in json.loads(TARGET.read_text()) if row["group"] not in wanted]
+        results.sort(key=lambda row: GROUPS.index(row["group"]))
     TARGET.write_text(json.dumps(results, indent=1) + "\n")
     print(f"written to {TARGET}")
 

@@ -159,3 +159,12 @@ def test_wrong_questions(tmp_path, options, match):
     found = invoke("--out", tmp_path, *options)
     assert isinstance(found.exception, ValueError)
     assert match in str(found.exception)
+
+
+def test_a_sweep_goes_on_elsewhere(finished, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "copy")
+    assert invoke("--resume", "--out", out, "--device", "cpu").exit_code == 0
+    assert SweepResult.load(out).winner == finished[1].winner
+    missing = invoke("--resume", "--out", out, "--device", "cuda:99")
+    assert missing.exit_code != 0
+    assert "is not there" in str(missing.exception)

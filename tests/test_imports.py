@@ -10,7 +10,7 @@ import pytest
 import calibrant
 
 SOURCE = Path(calibrant.__file__).parent
-CORE = ["checks", "kernels", "noise", "fused", "reparametrization", "features", "predictions", "ensemble", "posterior"]
+CORE = ["checks", "kernels", "noise", "native", "reparametrization", "features", "predictions", "ensemble", "posterior"]
 CORE += ["objective", "ood_scores", "posthoc", "regularizers", "metrics", "outliers", "selective"]
 
 

@@ -1,4 +1,4 @@
-"""The kernels in C, and those that `torch.compile` writes for other devices."""
+"""The kernels in C."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.autograd import gradcheck
 
-from calibrant.fused import FusedDrawWithKL
 from calibrant.native import library
 from calibrant.native.draw import NativeDrawWithKL
 from calibrant.reparametrization import gaussian_kl
@@ -93,22 +91,6 @@ def test_the_noise_is_standard_normal_to_its_tails() -> None:
             assert abs(np.corrcoef(noise[:-lag], noise[lag:])[0, 1]) < 5 / np.sqrt(n)
             assert abs(np.corrcoef(noise[:-lag] ** 2, noise[lag:] ** 2)[0, 1]) < 5 / np.sqrt(n)
     assert abs(np.corrcoef(*drawn)[0, 1]) < 5 / np.sqrt(n)
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_compiled_kernels_have_the_gradient_of_what_they_compute(centred: bool) -> None:
-    mean, rho = (torch.randn(7, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    prior = torch.randn(7, dtype=torch.float64) if centred else 0.25
-
-    def seeded(m: torch.Tensor, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        torch.manual_seed(3)
-        return FusedDrawWithKL.apply(m, r, prior, 0.4)
-
-    assert gradcheck(seeded, (mean, rho))
-    theta, kl = seeded(mean, rho)
-    torch.manual_seed(3)
-    torch.testing.assert_close(theta, mean + torch.exp(0.5 * rho) * torch.empty_like(mean).normal_())
-    torch.testing.assert_close(kl, gaussian_kl(mean, rho, prior, 0.4))
 
 
 def test_loading_leaves_the_arithmetic_of_the_process_alone() -> None:

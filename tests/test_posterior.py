@@ -203,11 +203,22 @@ def test_autocast_draws_in_full_precision_and_trains(kind: str) -> None:
     assert all(g is not None and torch.isfinite(g).all() for g in gradients(q).values())
 
 
-def test_channels_last_weights_take_the_plain_path_and_train() -> None:
-    module, x = examples()["convolution"]
-    q = MeanField(module.to(memory_format=torch.channels_last))
-    (q(x).square().sum() + q.kl()).backward()
-    assert all(g is not None and (g != 0).any() for g in gradients(q).values())
+@pytest.mark.parametrize("fuse", [False, True])
+def test_functional_transforms_over_inputs_and_over_parameters(fuse: bool) -> None:
+    q = MeanField(nn.Linear(4, 3), init_std=1e-6, fuse=fuse)
+    x = torch.randn(4)
+    torch.testing.assert_close(torch.func.jacrev(q)(x), q.module.weight.detach(), atol=1e-4, rtol=0)
+    parameters = {name: p.detach() for name, p in q.named_parameters()}
+    grads = torch.func.grad(lambda p: torch.func.functional_call(q, p, x).sum())(parameters)
+    torch.testing.assert_close(grads["module.weight"], x.expand(3, 4))
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_posterior_on_the_cpu_ignores_another_default_device(fuse: bool) -> None:
+    q, x = MeanField(nn.Linear(4, 3), fuse=fuse), torch.randn(2, 4)
+    with torch.device("meta"):
+        (q(x).sum() + q.kl()).backward()
+    assert all(torch.isfinite(grad).all() for grad in gradients(q).values())
 
 
 def test_under_torch_compile_it_trains_and_draws_anew() -> None:

@@ -283,7 +283,7 @@ def test_a_device_that_is_not_there(device):
         make_fabric(EngineSettings(device=device))
 
 
-def test_channels_last_changes_the_layout_and_not_the_result():
+def test_channels_last_changes_the_layout_and_not_the_result_of_a_network_without_noise():
     settings = load_settings("embedded", overrides=["fit.epochs=1", "engine.device=cpu"])
     data = open_data(settings.data, settings.seed)
     plain = Workspace(data, settings, progress=False)

@@ -21,7 +21,7 @@ _TO_UNIT = 2.0**-31 * (1 - 2.0**-24)
 
 def random_bits() -> np.random.SFC64:
     """A source of bits whose seed is the next number of PyTorch's default generator."""
-    return np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+    return np.random.SFC64(int(torch.randint(2**63 - 1, (), device="cpu")))
 
 
 def fill_unscaled_normal(out: Tensor, bits: np.random.SFC64) -> Tensor:

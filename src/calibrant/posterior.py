@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -43,8 +44,8 @@ class MeanField(nn.Module):
             a hyperparameter.
         bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs
             to the submodule `owner`, is Bayesian. Parameters that do not require a gradient stay as they are.
-        fuse: make the draw and its gradient one kernel each; takes a C compiler (elsewhere than on a CPU
-            `torch.compile`) and a moment, once.
+        fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each; takes a compiler, and a
+            second, once. Elsewhere they stay plain operations, which `torch.compile` fuses.
 
     Calling it runs the module on one fresh draw of theta, in `train()` and in `eval()` alike.
 
@@ -122,7 +123,7 @@ class MeanField(nn.Module):
         return f"bayesian={size}, prior_mean={self.prior_mean}, prior_std={self.prior_std:.4g}"
 
     def _means(self) -> list[Tensor]:
-        return [self.module.get_parameter(name) for name in self._names]
+        return [attrgetter(name)(self.module) for name in self._names]  # under `functional_call` no nn.Parameter
 
     def _rhos(self) -> list[Tensor]:
         return [self.rho[parameter_key(name)] for name in self._names]

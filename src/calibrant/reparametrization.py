@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from calibrant.fused import FusedDrawWithKL
 from calibrant.native.draw import NativeDrawWithKL
 from calibrant.noise import SQRT2, fill_unscaled_normal, random_bits
 
@@ -55,24 +54,20 @@ def draw_all(
 ) -> tuple[list[Tensor], Tensor | None]:
     """Draw every tensor of theta; beside them their summed KL if it came for free, else None.
 
-    On the CPU in blocks, or with `fuse` and in float32 by the kernels of `native`; elsewhere with `fuse` by those of
-    `fused`; and where none of these can be, in plain operations.
+    On the CPU in blocks, or with `fuse` and in float32 by the kernels of `native`; elsewhere, under `torch.compile` and
+    under the transforms of `torch.func`, in plain operations.
     """
-    compiling = torch.compiler.is_compiling()
     tensors = [*means, *rhos, *(one for one in prior_means if isinstance(one, Tensor))]
-    laid_out = not compiling and all(map(_dense_on_cpu, tensors)) and _alike(means, rhos) and _alike(means, prior_means)
-    apply: Any
-    sources: Sequence[tuple[Any, ...]]  # of the noise, where it is not PyTorch's own
-    if laid_out and fuse and all(tensor.dtype == torch.float32 for tensor in tensors):
-        seeds = torch.randint(2**63 - 1, (len(means),)).tolist()
-        apply, sources = NativeDrawWithKL.apply, [(seed,) for seed in seeds]
-    elif laid_out:
-        apply, sources = _DrawWithKL.apply, [(random_bits(),)] * len(means)
-    elif fuse and not compiling:
-        apply, sources = FusedDrawWithKL.apply, [()] * len(means)
-    else:
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if traced or not (all(map(_dense_on_cpu, tensors)) and _alike(means, rhos) and _alike(means, prior_means)):
         return [draw(mean, rho) for mean, rho in zip(means, rhos)], None
-    pairs = [apply(m, r, p, prior_std, *source) for m, r, p, source in zip(means, rhos, prior_means, sources)]
+    apply: Any
+    sources: Sequence[Any]  # of the noise
+    if fuse and all(tensor.dtype == torch.float32 for tensor in tensors):
+        apply, sources = NativeDrawWithKL.apply, torch.randint(2**63 - 1, (len(means),), device="cpu").tolist()
+    else:
+        apply, sources = _DrawWithKL.apply, [random_bits()] * len(means)
+    pairs = [apply(m, r, p, prior_std, source) for m, r, p, source in zip(means, rhos, prior_means, sources)]
     return [theta for theta, _ in pairs], torch.stack([kl for _, kl in pairs]).sum()
 
 
@@ -82,7 +77,6 @@ def _dense_on_cpu(tensor: Tensor) -> bool:
         tensor.device.type == "cpu"
         and tensor.dtype in (torch.float32, torch.float64)
         and (tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)))
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
 
 
@@ -121,7 +115,7 @@ class _DrawWithKL(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Draw theta and sum the divergence."""
         theta = torch.empty_like(mean)
-        scratch = torch.empty(min(_BLOCK, mean.numel()), dtype=mean.dtype)
+        scratch = mean.new_empty(min(_BLOCK, mean.numel()))
         sums = []
         for (part, part_mean, part_rho), part_prior in zip(_blocks(theta, mean, rho), _prior_blocks(prior_mean)):
             std = torch.mul(part_rho, 0.5, out=scratch[: part.numel()]).exp_()
@@ -148,7 +142,7 @@ class _DrawWithKL(torch.autograd.Function):
         weight = 0.0 if grad_kl is None else float(grad_kl)
         pull = weight / ctx.prior_std**2
         grad_mean, grad_rho = torch.empty_like(mean), torch.empty_like(rho)
-        scratch = torch.empty(min(_BLOCK, mean.numel()), dtype=mean.dtype)
+        scratch = mean.new_empty(min(_BLOCK, mean.numel()))
         blocks = _blocks(grad_mean, grad_rho, grad_theta, theta, mean, rho)
         for (to_mean, to_rho, part, part_theta, part_mean, part_rho), part_prior in zip(
             blocks, _prior_blocks(ctx.prior_mean)

@@ -243,7 +243,7 @@ class ReportSettings(_Group):
 
 
 class EngineSettings(_Group):
-    """Where and how it runs; of these only `precision` belongs to what determines a result."""
+    """Where and how it runs; all but `precision` change no more than rounding, and which weight gets which noise."""
 
     device: str = Field(default="auto", description="auto, cpu, cuda, mps")
     precision: Precision = Field(default="32-true", description="32-true, 64-true, bf16-mixed, 16-mixed, bf16-true")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,8 +79,9 @@ def command(
 
     engine = _engine(where, asha, retries)
     if resume:
-        options.refuse_beside_resume(param, scheme, *astuple(what))
+        options.refuse_beside_resume(param, scheme, *astuple(replace(what, device=None)))
         sweep = SweepResult.load(out).sweep
+        sweep = replace(sweep, settings=options.on_device(sweep.settings, what.device))
     else:
         sweep = _sweep(what.read(), scheme or "CBNN", param or [])
     again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}"

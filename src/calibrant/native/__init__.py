@@ -13,7 +13,8 @@ from importlib import resources
 from pathlib import Path
 
 # The object alone is built with fast mathematics: linked so, a library would change the rounding of the whole process.
-_COMPILE = ("-O3", "-march=native", "-ffast-math", "-fPIC", "-c")
+_COMPILE = ("-O3", "-ffast-math", "-fPIC", "-c")
+_HERE = "-march=native"  # not every compiler knows it
 
 
 @functools.cache
@@ -22,13 +23,21 @@ def library() -> ctypes.CDLL:
     found = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if found is None:
         raise RuntimeError("fuse=True needs a C compiler; install gcc or clang, or leave fuse out")
-    compiler = shlex.split(found)
+    compiler = [found] if shutil.which(found) else shlex.split(found)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         source, compiled, linked = (Path(folder) / name for name in ("draw.c", "draw.o", "draw.so"))
         source.write_bytes((resources.files("calibrant.native") / "draw.c").read_bytes())
-        _run([*compiler, *_COMPILE, str(source), "-o", str(compiled)])
+        build = [*compiler, *_COMPILE, str(source), "-o", str(compiled)]
+        try:
+            _run([*build, _HERE])
+        except RuntimeError:
+            _run(build)
         _run([*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"])
-        loaded = ctypes.CDLL(str(linked))
+        try:
+            loaded = ctypes.CDLL(str(linked))
+        except OSError:
+            where = tempfile.gettempdir()
+            raise RuntimeError(f"no program may run from {where}; set TMPDIR to a folder that allows it") from None
     pointer, real = ctypes.c_void_p, ctypes.c_float
     loaded.calibrant_draw.restype = ctypes.c_double
     loaded.calibrant_draw.argtypes = [*[pointer] * 3, ctypes.c_size_t, ctypes.c_uint64, pointer, real, real]
@@ -41,7 +50,7 @@ def library() -> ctypes.CDLL:
 
 def _run(command: list[str]) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     except OSError as error:
         raise RuntimeError(f"the C compiler {command[0]} cannot be run: {error.strerror}; set CC to another") from None
     except subprocess.CalledProcessError as error:

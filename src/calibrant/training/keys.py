@@ -1,4 +1,8 @@
-"""What determines each stage: the content of its key. Whatever is not here cannot change its result."""
+"""What determines each stage: the content of its key.
+
+Whatever is not here cannot change its result but by rounding or, as device, compiler and memory format do for Bayesian
+networks, by giving the same noise to other weights.
+"""
 
 from __future__ import annotations
 
