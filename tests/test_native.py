@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from compilers import needs_compiler
 from scipy import stats
 
 from calibrant.native import library
 from calibrant.native.draw import NativeDrawWithKL
 from calibrant.reparametrization import gaussian_kl
 
+pytestmark = needs_compiler
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from compilers import FUSE
 from modules import convolutional, examples
 from torch import nn
 from torch.distributions import Normal, kl_divergence
@@ -86,7 +87,8 @@ def test_kl_is_zero_exactly_where_q_is_the_prior() -> None:
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize(("fuse", "dtype"), [(False, torch.float64), (False, torch.float32), (True, torch.float32)])
+@pytest.mark.parametrize("fuse", FUSE)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("prior_mean", [0.0, 0.3, "init"])
 def test_gradients_equal_those_of_plain_operations(
     prior_mean: float | str, fuse: bool, dtype: torch.dtype, layout: torch.memory_format
@@ -203,7 +205,7 @@ def test_autocast_draws_in_full_precision_and_trains(kind: str) -> None:
     assert all(g is not None and torch.isfinite(g).all() for g in gradients(q).values())
 
 
-@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("fuse", FUSE)
 def test_functional_transforms_over_inputs_and_over_parameters(fuse: bool) -> None:
     q = MeanField(nn.Linear(4, 3), init_std=1e-6, fuse=fuse)
     x = torch.randn(4)
@@ -213,7 +215,7 @@ def test_functional_transforms_over_inputs_and_over_parameters(fuse: bool) -> No
     torch.testing.assert_close(grads["module.weight"], x.expand(3, 4))
 
 
-@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("fuse", FUSE)
 def test_a_posterior_on_the_cpu_ignores_another_default_device(fuse: bool) -> None:
     q, x = MeanField(nn.Linear(4, 3), fuse=fuse), torch.randn(2, 4)
     with torch.device("meta"):
