@@ -34,6 +34,7 @@ def test_info_prints_a_profile_that_can_be_used_as_it_is(call: Caller, tmp_path:
     (tmp_path / "mine.yaml").write_text(call("info", "profiles", "micro").out)
     assert load_settings(file=tmp_path / "mine.yaml") == load_settings("micro") != Settings()
     assert set(json.loads(call("info", "profiles", "--json").out)) >= {"paper", "small", "embedded"}
+    assert json.loads(call("info", "profiles", "micro", "--json").out)["backbone"]["name"] == "cnn-32-4"
 
 
 def test_info_lists_the_schemes_and_their_chains(call: Caller) -> None:

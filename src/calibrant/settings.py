@@ -100,7 +100,7 @@ class BackboneSettings(_Group):
     """The network."""
 
     name: str = Field(
-        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet-DEPTH[-WIDTH], cnn-WIDTH, mlp-HIDDEN-..."
+        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet-DEPTH[-WIDTH], cnn-WIDTH[-DEPTH], mlp-HIDDEN-..."
     )
     feature_layer: str | None = Field(
         default=None, description="whose input are the features; null: the last linear layer"

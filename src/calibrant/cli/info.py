@@ -113,7 +113,10 @@ def _profiles(name: str | None, profile: str | None, as_json: bool) -> None:
     from calibrant.settings import load_settings, profiles
 
     if name is not None:
-        load_settings(name)  # says which name is the nearest
+        settings = load_settings(name)  # says which name is the nearest
+        if as_json:
+            output.print_json(settings.model_dump(mode="json"))
+            return
         text = (resources.files("calibrant") / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
         output.print_lines(f"profile: {name}", text.rstrip())
         return

@@ -61,7 +61,7 @@ def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
 
 
 def _tables(lab: Lab) -> list[Table]:
-    return [Table(list(_rows(lab)), note=f"FPR95: OOD taken for ID where 95 % of ID is kept. {choice_note(lab)}")]
+    return [Table(list(_rows(lab)), note=f"FPR95: share of ID flagged where 95 % of OOD is. {choice_note(lab)}")]
 
 
 def _figures(lab: Lab) -> Figures:

@@ -62,10 +62,10 @@ def confidence_bins(name: str, confidence: Any, bins: int) -> Indices:
 def variation_under(p: Array, q: Array, n: Array, k: Array, *, corrected: bool) -> Array:
     """1/2 sum_m |p_m - q_m| for cell frequencies (R, M) of samples of n and k points (R,), bias-corrected if asked.
 
-    d_m = p_m - q_m has variance s_m^2 = p_m (1 - p_m) / n + q_m (1 - q_m) / k, which lifts the mean of |d_m| above its
-    true value by b(d, s) = E|d + s Z| - |d|, Z standard normal: 0.8 s at d = 0, nothing for d >> s. The true d is
-    unknown, and the observed one is too large (E d_m^2 = true + s_m^2), so all are shrunk by the factor t,
-    t^2 = max(0, 1 - sum s_m^2 / sum d_m^2), and 1/2 sum_m b(t d_m, s_m) is subtracted.
+    d_m = p_m - q_m has variance s_m^2 = p_m (1 - p_m) / n + q_m (1 - q_m) / k (estimated with n - 1 and k - 1), which
+    lifts the mean of |d_m| above its true value by b(d, s) = E|d + s Z| - |d|, Z standard normal: 0.8 s at d = 0,
+    nothing for d >> s. The true d is unknown, and the observed one is too large (E d_m^2 = true + s_m^2), so all are
+    shrunk by the factor t, t^2 = max(0, 1 - sum s_m^2 / sum d_m^2), and 1/2 sum_m b(t d_m, s_m) is subtracted.
     """
     difference = np.abs(p - q)
     plain: Array = difference.sum(1) / 2
