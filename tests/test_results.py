@@ -38,6 +38,20 @@ def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
     assert write_claims(tmp_path).read_text() == (RESULTS / "README.md").read_text()
 
 
+def test_the_front_page_shows_rows_and_figures_of_the_first_run() -> None:
+    shown = _section((ROOT / "README.md").read_text(), "What it gives")
+    rows = [line for line in shown.splitlines() if line.startswith("| ")]
+    assert len(rows) > 5
+    assert set(rows) <= set(_section((RESULTS / "README.md").read_text(), "small").splitlines())
+    figures = re.findall(r"\]\((results/small/[^)]+\.png)\)", shown)
+    assert len(figures) == 2
+    assert all((ROOT / figure).is_file() for figure in figures)
+
+
+def _section(text: str, title: str) -> str:
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 def test_nothing_of_the_machine_is_in_the_results() -> None:
     for path in RESULTS.rglob("*"):
         if path.suffix in (".json", ".yaml", ".md", ".csv", ".html"):

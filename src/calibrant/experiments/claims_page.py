@@ -123,6 +123,13 @@ def _headline(name: str, lab: Lab) -> str:
         f"{data.source} against {data.uncertainty or 'its own outliers'}, {lab.settings.backbone.name},"
         f" {data.train or 'all'} training examples, {lab.settings.fit.epochs} epochs,"
         f" {lab.settings.posterior.members} members, seeds {seeds}. Percent, with 95 % intervals. Made by"
-        f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR`; settings and grids in `{name}/`."
+        f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR{_splits(lab)}`; settings and grids in"
+        f" `{name}/`."
     )
     return f"## {name}\n\n{about}\n\n{Table(rows).markdown()}"
+
+
+def _splits(lab: Lab) -> str:
+    """The option that names the published split of D_u, if it was used."""
+    file = lab.settings.data.uncertainty_splits
+    return "" if file is None else f" -o data.uncertainty_splits={file}"

@@ -94,7 +94,7 @@ def figures(lab: Lab) -> Figures:
         "Accuracy": "accuracy",
         "ECE": "ece",
         "OOD detection probability": f"detection:{ood}",
-        "OOD detection by the whole system": f"system_rate:{ood}",
+        "Detection, whole system": f"system_rate:{ood}",
     }
     grid = sorted(lab.plan.coverages)
     content = {

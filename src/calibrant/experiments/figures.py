@@ -19,6 +19,7 @@ from calibrant.report.style import HEAT, ID_COLOR, LineStyle, line_styles, perce
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_TICKS = 6  # more would run into each other
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
@@ -72,11 +73,14 @@ def histogram_grid(
     for ax, (name, found) in zip(flat, histograms.items()):
         shares = {key: np.array(counts) / sum(counts) for key, counts in found.items()}
         inside = shares.pop("test")
-        told = dict.fromkeys(shares, detection[name])
-        ConfidenceHistogramDisplay(inside, shares, told, name).plot(ax=ax)
+        title = f"{name}: detected {percent(detection[name])} %"
+        ConfidenceHistogramDisplay(inside, shares, {}, title).plot(ax=ax)
+        ax.get_legend().remove()
+        ax.label_outer()
         top = max(top, *(float(share.max()) for share in (inside, *shares.values())))
     for ax in flat[: len(histograms)]:
         ax.set_ylim(0, 1.1 * top)
+    figure.legend(*flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     for ax in flat[len(histograms) :]:
         ax.set_visible(False)
     return figure
@@ -153,15 +157,23 @@ def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False)
                 ax.fill_between(line.x, low, high, color=style.color, alpha=0.1, lw=0)
             ax.set(xlabel=x, title=title)
             if log:
-                ax.set_xscale("symlog", linthresh=_least(lines))
+                _logarithmic(ax, sorted({x for line in lines for x in line.x}))
             percent_axis(ax.yaxis)
         axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
-def _least(lines: Sequence[Line]) -> float:
-    """The smallest x above 0: below it a logarithmic axis is linear, so that 0 has a place."""
-    return min((x for line in lines for x in line.x if x > 0), default=1.0)
+def _logarithmic(ax: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis with a tick at each of `values`; with 0 among them it is linear below the smallest other."""
+    positive = [value for value in values if value > 0]
+    if len(positive) < len(values):
+        ax.set_xscale("symlog", linthresh=min(positive, default=1.0))
+        ax.set_xlim(left=0)
+    else:
+        ax.set_xscale("log")
+    if len(values) <= MOST_TICKS:
+        ax.set_xticks(values, [f"{value:g}" for value in values])
+        ax.set_xticks([], minor=True)
 
 
 def dots(contents: Mapping[str, Mapping[str, Mapping[str, Interval]]], order: Sequence[str], *, x: str) -> Figure:
