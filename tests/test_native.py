@@ -10,7 +10,7 @@ import torch
 from compilers import needs_compiler
 from scipy import stats
 
-from calibrant.native import library
+from calibrant.native import BuildError, library
 from calibrant.native.draw import NativeDrawWithKL
 from calibrant.reparametrization import gaussian_kl
 
@@ -106,11 +106,11 @@ def test_without_a_compiler_the_error_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("CC", compiler)
     library.cache_clear()
-    with pytest.raises(RuntimeError, match=f"{message}.*set CC to another"):
+    with pytest.raises(BuildError, match=f"{message}.*set CC to another"):
         library()
     library.cache_clear()
     monkeypatch.delenv("CC")
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(RuntimeError, match="install gcc or clang, or leave fuse out"):
+    with pytest.raises(BuildError, match="install gcc or clang, or leave fuse out"):
         library()
     library.cache_clear()

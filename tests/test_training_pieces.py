@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from compilers import needs_compiler
 from torch import nn
 
 from calibrant.data import ArrayData
@@ -292,6 +293,19 @@ def test_channels_last_changes_the_layout_and_not_the_result_of_a_network_withou
     assert any(p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last) for p in model.parameters())
     for ours, theirs in zip(model.state_dict().values(), plain.model("FNN").state_dict().values()):
         torch.testing.assert_close(ours.contiguous(), theirs, rtol=1e-3, atol=1e-4)
+
+
+@needs_compiler
+def test_the_kernel_in_c_trains_the_same_stage():
+    settings = load_settings("embedded", overrides=["fit.epochs=2", "engine.device=cpu"])
+    data = open_data(settings.data, settings.seed)
+    plain = Workspace(data, settings, progress=False)
+    fused = Workspace(data, settings.with_("engine.fuse=true"), progress=False)
+    assert fused.stage("BNN").key == plain.stage("BNN").key
+    assert fused.model("BNN").fuse
+    ours, theirs = (space.history("BNN")[-1]["train_cross_entropy"] for space in (fused, plain))
+    assert ours == pytest.approx(theirs, rel=0.1)  # another noise of the same distribution
+    assert ours != theirs
 
 
 def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(tmp_path):

@@ -89,7 +89,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or text}", FAILED
-    if type(error).__name__ in ("RunError", "OutOfMemoryError", "MemoryError"):
+    if type(error).__name__ in ("RunError", "BuildError", "OutOfMemoryError", "MemoryError"):
         return text or "out of memory", FAILED
     return f"unforeseen {type(error).__name__}: {text} ({DEBUG}=1 shows where)", FAILED
 

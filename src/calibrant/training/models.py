@@ -10,18 +10,19 @@ from calibrant.ensemble import Ensemble
 from calibrant.normalization import Normalize
 from calibrant.posterior import MeanField
 from calibrant.schemes import Scheme
-from calibrant.settings import PosteriorSettings
+from calibrant.settings import Settings
 from calibrant.training.inputs import Examples, class_count
 
 
 def assemble(
-    network: nn.Module, scheme: Scheme, posterior: PosteriorSettings, statistics: tuple[Tensor, Tensor] | None
+    network: nn.Module, scheme: Scheme, settings: Settings, statistics: tuple[Tensor, Tensor] | None
 ) -> nn.Module:
     """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given."""
     model = network if statistics is None else Normalize(network, *statistics)
     if not scheme.bayesian:
         return model
-    return MeanField(model, prior_std=posterior.prior_std, init_std=posterior.init_std)
+    posterior = settings.posterior
+    return MeanField(model, prior_std=posterior.prior_std, init_std=posterior.init_std, fuse=settings.engine.fuse)
 
 
 _SAMPLE = 2048  # examples of a data set that is read when needed

@@ -197,7 +197,7 @@ class Workspace:
             shape, classes = self.data.train.take(torch.tensor([0]))[0].shape[1:], class_count(self.data.train)
             with seeded(derive(self.settings.seed, "network")):
                 network = build(self.settings.backbone.name, tuple(shape), classes)
-        model = assemble(network, scheme, self.settings.posterior, self._statistics)
+        model = assemble(network, scheme, self.settings, self._statistics)
         if self.settings.engine.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
