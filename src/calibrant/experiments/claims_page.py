@@ -76,7 +76,10 @@ def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> 
             rows.append({"run": name, "what": finding.what, "measured": finding.text(level), "verdict": verdict})
     lines = [f"### {claim.text}\n", " ".join(verdicts) or "Not measured yet.", ""]
     lines += [Table(rows).markdown()] if rows else []
-    lines += [f"{text.strip()}\n" for key, text in causes.items() if key.partition("@")[0] == claim.key]
+    for key, text in causes.items():
+        about, _, lab_name = key.partition("@")
+        if about == claim.key:
+            lines.append(f"{f'In {lab_name}: ' if lab_name else ''}{text.strip()}\n")
     return "\n".join(lines)
 
 
