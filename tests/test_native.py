@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,5 +113,27 @@ def test_without_a_compiler_the_error_says_what_to_do(
     monkeypatch.delenv("CC")
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(BuildError, match="install gcc or clang, or leave fuse out"):
+        library()
+    library.cache_clear()
+
+
+def test_a_compiler_that_does_not_know_this_processor_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    picky = tmp_path / "picky"
+    picky.write_text('#!/bin/sh\ncase "$*" in *-march*) exit 1;; esac\nexec cc "$@"\n')
+    picky.chmod(0o755)
+    monkeypatch.setenv("CC", str(picky))
+    library.cache_clear()
+    theta, _ = NativeDrawWithKL.apply(torch.zeros(9), torch.zeros(9), 0.0, 1.0, 1)
+    library.cache_clear()
+    torch.testing.assert_close(theta, torch.from_numpy(expected_noise(9, 1)).float(), rtol=1e-5, atol=2e-6)
+
+
+def test_a_folder_that_nothing_may_be_loaded_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise OSError("failed to map segment from shared object")
+
+    monkeypatch.setattr("ctypes.CDLL", refuse)
+    library.cache_clear()
+    with pytest.raises(BuildError, match="set TMPDIR"):
         library()
     library.cache_clear()
