@@ -96,9 +96,9 @@ def against_fnn(lab: Lab) -> Iterator[Finding]:
     ours, fnn = coverage_study.systems(lab)["SCBNN-OCM"], trial(lab, "FNN")
     for measure, claimed in (("accuracy", 0.25), ("ece", -0.2), ("detection", 0.5)):
         new, old = value(lab, ours, measure, 0.5), value(lab, fnn, measure)
-        points = 100 * (new.value - old.value)
-        change = new / old - 1.0
-        what = f"change of {measure}, SCBNN-OCM at 50 % coverage against FNN ({points:+.1f} points)"
+        change, points = new / old - 1.0, 100 * (new.value - old.value)
+        beside = f" ({points:+.1f} points)" if math.isfinite(points) else ""
+        what = f"change of {measure}, SCBNN-OCM at 50 % coverage against FNN{beside}"
         low, high = (claimed, math.inf) if claimed > 0 else (-math.inf, claimed)
         yield Finding(what, change, low, high, "%")
 
