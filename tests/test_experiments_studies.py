@@ -15,9 +15,11 @@ from experiment_labs import TINY
 
 from calibrant.experiments import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
 from calibrant.experiments.claims import CLAIMS, stable_gamma
+from calibrant.experiments.coverage import systems
 from calibrant.experiments.planning import trial_jobs
 from calibrant.experiments.reproduce import run
 from calibrant.experiments.runner import run_jobs
+from calibrant.experiments.study import trial
 from calibrant.experiments.trials import Trial
 from calibrant.runs import RunError
 
@@ -153,6 +155,16 @@ def test_lambda_is_chosen_on_validation_data_and_recorded(lab):
     best = min(allowed, key=lambda one: one["ece"])["weight"] if allowed else 0
     assert choice["weight"] == best
     assert lab.chosen("CFNN") == best
+
+
+def test_a_lambda_of_zero_is_the_scheme_without_the_regularizer(lab, tmp_path):
+    other = replace(lab, results=shutil.copytree(lab.results, tmp_path / "lab"))
+    path = other.choice_path("CBNN")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "weight": 0.0}))
+    assert trial(other, "CBNN-OCM", gamma=1.0) == trial(other, "BNN-OCM", gamma=1.0)
+    assert systems(other)["SCBNN-OCM"] == systems(other)["SBNN-OCM"]
+    assert trial(other, "CFNN") == trial(lab, "CFNN")
+    assert trial(other, "CFNN").weight > 0
 
 
 def test_claims_are_filled_in(lab, tmp_path):

@@ -15,6 +15,7 @@ from calibrant.experiments.study import (
     choice_note,
     first_ood,
     measured,
+    selective,
     temperature,
     trial,
 )
@@ -27,10 +28,10 @@ PAPER = ("SFNN", "SBNN-OCM", "SCBNN-OCM")
 def systems(lab: Lab) -> dict[str, Trial]:
     """The eight selective schemes, then the baselines: confidence thresholds and selective classification."""
     plain = {name: trial(lab, name) for name in EIGHT}
-    selective = {f"S{name}": replace(one, scheme=f"S{name}") for name, one in plain.items()}
-    other = {name[1:]: replace(selective[name], readout="classification") for name in PAPER}
+    chosen = {f"S{name}": selective(one) for name, one in plain.items()}
+    other = {name[1:]: replace(chosen[name], readout="classification") for name in PAPER}
     return {
-        **selective,
+        **chosen,
         **{f"{name} + selective classification": one for name, one in other.items()},
         **{f"{name} + confidence": one for name, one in plain.items()},
         **{f"{name} + temperature + confidence": temperature(one) for name, one in plain.items()},

@@ -15,6 +15,7 @@ from calibrant.experiments.study import (
     choice_note,
     first_ood,
     measured,
+    selective,
     temperature,
     trial,
 )
@@ -25,7 +26,7 @@ from calibrant.experiments.trials import Trial
 def point(lab: Lab, scheme: str, eta: float) -> Trial:
     """The selective `scheme` with `eta`."""
     one = trial(lab, scheme.removeprefix("S"))
-    return replace(one, scheme=scheme, eta=None if eta == lab.settings.selector.eta else float(eta))
+    return replace(selective(one), eta=None if eta == lab.settings.selector.eta else float(eta))
 
 
 def baselines(lab: Lab) -> dict[str, Trial]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from calibrant.experiments.figures import dots
 from calibrant.experiments.lab import Lab
 from calibrant.experiments.planning import Needs
-from calibrant.experiments.study import EIGHT, Figures, Study, all_seeds, choice_note, measured, temperature, trial
+from calibrant.experiments.study import (
+    EIGHT,
+    Figures,
+    Study,
+    all_seeds,
+    choice_note,
+    measured,
+    selective,
+    temperature,
+    trial,
+)
 from calibrant.experiments.tables import Cell, Table
 from calibrant.experiments.trials import Trial
 from calibrant.metrics import Interval
@@ -29,7 +38,7 @@ SCALED = "confidence, temperature-scaled"
 
 def _selective(lab: Lab) -> dict[str, Trial]:
     """The eight schemes in the form whose records hold outlier scores."""
-    return {name: replace(trial(lab, name), scheme=f"S{name}") for name in EIGHT}
+    return {name: selective(trial(lab, name)) for name in EIGHT}
 
 
 def _needs(lab: Lab) -> Needs:

@@ -49,11 +49,22 @@ def both_choices(lab: Lab) -> list[Choice]:
 
 
 def trial(lab: Lab, scheme: str, **knobs: Any) -> Trial:
-    """`scheme` with the first seed and, if it is calibrated and no other is given, the chosen lambda."""
-    base = Scheme.parse(scheme).base
-    if base.calibrated and "weight" not in knobs:
-        knobs["weight"] = lab.chosen(str(base), knobs.get("regularizer"))
+    """`scheme` with the first seed and, if it is calibrated and no other is given, the chosen lambda.
+
+    With lambda = 0 it is the scheme without the regularizer, and not trained a second time.
+    """
+    parsed = Scheme.parse(scheme)
+    if parsed.calibrated:
+        knobs.setdefault("weight", lab.chosen(str(parsed.base), knobs.get("regularizer")))
+        if knobs["weight"] == 0:
+            others = {name: value for name, value in knobs.items() if name not in ("weight", "regularizer")}
+            return Trial(str(replace(parsed, calibrated=False)), lab.seeds[0], **others)
     return Trial(scheme, lab.seeds[0], **knobs)
+
+
+def selective(one: Trial) -> Trial:
+    """`one` with a selector."""
+    return replace(one, scheme=f"S{one.scheme}")
 
 
 def all_seeds(lab: Lab, trials: Iterable[Trial], coverages: Sequence[float] = ()) -> dict[Trial, tuple[float, ...]]:
