@@ -39,7 +39,7 @@ def entropy(log_probabilities: Tensor) -> Tensor:
 
 
 def mismatch(correct: Tensor, certain: Tensor, uncertain: Tensor) -> Tensor:
-    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)) of per-example counts (B,); an empty denominator counts 1e-5."""
+    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)) of per-example counts (B,); a denominator below 1e-5 counts 1e-5."""
     wrong = 1 - correct
     bad = (correct * uncertain + wrong * certain).sum()
     good = (correct * certain + wrong * uncertain).sum()
