@@ -1,0 +1,44 @@
+"""Settings, validated. Nothing here imports torch, so that the command line starts at once."""
+
+from calibrant.settings.groups import (
+    AugmentationSettings,
+    BackboneSettings,
+    ByFamily,
+    CalibrationSettings,
+    DataSettings,
+    EngineSettings,
+    FinetuneSettings,
+    FitSettings,
+    NonNegative,
+    OptimizerSettings,
+    OutlierSettings,
+    Positive,
+    PosteriorSettings,
+    Regularizer,
+    ReportSettings,
+    SelectorSettings,
+)
+from calibrant.settings.loading import Settings, load_settings, profiles, setting_names
+
+__all__ = [
+    "AugmentationSettings",
+    "BackboneSettings",
+    "ByFamily",
+    "CalibrationSettings",
+    "DataSettings",
+    "EngineSettings",
+    "FinetuneSettings",
+    "FitSettings",
+    "NonNegative",
+    "OptimizerSettings",
+    "OutlierSettings",
+    "Positive",
+    "PosteriorSettings",
+    "Regularizer",
+    "ReportSettings",
+    "SelectorSettings",
+    "Settings",
+    "load_settings",
+    "profiles",
+    "setting_names",
+]
