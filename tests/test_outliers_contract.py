@@ -187,6 +187,8 @@ def test_bad_features_are_refused(name):
     [
         ("density", {"bandwidth": 0.0}),
         ("neighbors", {"k": 0}),
+        ("neighbors", {"distance": "median"}),
+        ("lof", {"k": 0}),
         ("forest", {"trees": -1}),
         ("svm", {"nu": 0.0}),
         ("svm", {"target": 1.0}),
@@ -201,8 +203,8 @@ def test_bad_settings_are_refused(name, bad):
 
 
 def test_bad_ensembles_are_refused():
-    with pytest.raises(ValueError, match=r"scores must be some of .* not \['lof'\]"):
-        OutlierScores(("density", "lof"))
+    with pytest.raises(ValueError, match=r"scores must be some of .* not \['knn'\]"):
+        OutlierScores(("density", "knn"))
     with pytest.raises(ValueError, match="scores must be some of"):
         OutlierScores(())
     with pytest.raises(ValueError, match="more than once"):

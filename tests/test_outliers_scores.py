@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.datasets import load_digits
 from sklearn.ensemble import IsolationForest
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 from sklearn.svm import OneClassSVM
 from torch import nn
 
@@ -18,6 +18,7 @@ from calibrant.outliers import (
     SCORES,
     IsolationForestScore,
     KernelDensityScore,
+    LocalOutlierFactorScore,
     NeighborDistanceScore,
     OneClassSVMScore,
 )
@@ -99,6 +100,47 @@ def test_neighbours_by_sorting(n, d, k, block_size, seed):
     found = NeighborDistanceScore(k=k, standardise=False, block_size=block_size).fit(reference).score(queries)
     expected = torch.cdist(queries, reference, compute_mode="donot_use_mm_for_euclid_dist").sort(1).values
     torch.testing.assert_close(found, expected[:, min(k, n) - 1])
+    mean = NeighborDistanceScore(k=k, distance="mean", standardise=False, block_size=block_size).fit(reference)
+    torch.testing.assert_close(mean.score(queries), expected[:, :k].mean(1))
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_the_local_outlier_factor_is_scikit_learns(shift):
+    reference, queries = correlated(900, 64, 1, shift), correlated(80, 64, 2, shift)
+    queries[:10] += 3
+    found = LocalOutlierFactorScore(standardise=False, block_size=128).fit(reference).score(queries)
+    machine = LocalOutlierFactor(novelty=True, algorithm="brute").fit(reference.double().numpy())
+    np.testing.assert_allclose(found.numpy(), -machine.score_samples(queries.double().numpy()), rtol=1e-5)
+    assert found[:10].min() > found[10:].median()
+
+
+def brute_factor(reference, queries, k):
+    """LOF of one query after another, by its definition."""
+    k = min(k, len(reference) - 1)
+
+    def neighbours(point, others):
+        order = sorted(others, key=lambda o: float((point - reference[o]).norm()))[:k]
+        return [(o, float((point - reference[o]).norm())) for o in order]
+
+    own = [neighbours(p, [o for o in range(len(reference)) if o != i]) for i, p in enumerate(reference)]
+
+    def density(near):
+        return len(near) / sum(max(own[o][-1][1], d) for o, d in near)
+
+    found = []
+    for query in queries:
+        near = neighbours(query, range(len(reference)))
+        found.append(sum(density(own[o]) for o, _ in near) / len(near) / density(near))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(3, 30), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(0, 1000))
+def test_the_local_outlier_factor_by_its_definition(n, d, k, block_size, seed):
+    k = min(k, n - 1)  # scoring a query may use all n points, a point itself only the others
+    reference, queries = correlated(n, d, seed, dtype=torch.float64), correlated(5, d, seed + 1, dtype=torch.float64)
+    found = LocalOutlierFactorScore(k=k, standardise=False, block_size=block_size).fit(reference).score(queries)
+    torch.testing.assert_close(found, brute_factor(reference, queries, k))
 
 
 @pytest.mark.parametrize("count", [3, 100, 1500])

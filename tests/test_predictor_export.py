@@ -10,8 +10,10 @@ from predictors import digits
 from torch import Tensor, nn
 
 from calibrant import Ensemble
+from calibrant.ood_scores import predictive_entropy
+from calibrant.outliers import OutlierScores
 from calibrant.predictor import Decision, Predictor
-from calibrant.selective import ConfidenceSelector
+from calibrant.selective import ConfidenceSelector, Selector, Training
 
 NAMES = [f"digit {n}" for n in range(10)]
 CLOSE = 1e-4
@@ -86,6 +88,26 @@ def test_a_plain_network_with_a_confidence_threshold(tmp_path: Path) -> None:
     found = dict(zip(names, map(torch.from_numpy, session.run(None, {"x": x.numpy()}))))
     agrees(found, predictor(x), 0.5)
     assert [path.name for path in tmp_path.iterdir()] == ["plain.onnx"]
+
+
+def test_a_selector_that_reads_the_entropy_and_the_local_factor(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    parts = digits(2)
+    predictions = parts.ensemble.predict([parts.test])
+    assert predictions.features is not None
+    outliers = OutlierScores(["lof"], options={"lof": {"k": 5}}).fit(predictions.features[:, :100])
+    selector = Selector(entropy=True, training=Training(steps=50))
+    scores = selector.columns(outliers.score(predictions.features), predictive_entropy(predictions.logits))
+    selector.fit(predictions.confidence, scores, torch.arange(500) % 3 > 0).threshold(0.5)
+    predictor = Predictor(parts.ensemble, outliers=outliers, selector=selector)
+    decision = predictor(parts.test)
+    torch.testing.assert_close(decision.gate, selector.relaxed(predictions.confidence, scores))
+    predictor.export(tmp_path / "p.onnx", parts.test[:2])
+    session = onnxruntime.InferenceSession(tmp_path / "p.onnx", providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, map(torch.from_numpy, session.run(None, {"x": parts.test.numpy()}))))
+    agrees(found, decision, predictor.threshold)
+    torch.testing.assert_close(found["gate"], decision.gate, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0])

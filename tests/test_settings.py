@@ -38,6 +38,8 @@ def test_code_profile_is_the_published_code_on_means():
     assert code.finetune.gamma == 0.5 * 64 / 32
     assert (code.finetune.beta_factor, code.finetune.kl_examples) == (0.8, 9000)
     assert (code.posterior.prior_std, code.posterior.init_std) == (0.001, 0.001)
+    assert code.outliers.scores == ("neighbors", "density", "svm", "forest", "lof")
+    assert (code.outliers.neighbor_distance, code.outliers.bandwidth, code.selector.entropy) == ("mean", 1.0, True)
 
 
 def test_order_is_profile_then_file_then_overrides(tmp_path):

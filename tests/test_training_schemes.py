@@ -7,9 +7,11 @@ import torch
 from torch.nn import functional
 
 from calibrant.data import ArrayData
+from calibrant.jobs.deploying import predictor_of
 from calibrant.metrics import ood_detection_probability
 from calibrant.ood_scores import energy
 from calibrant.posterior import MeanField
+from calibrant.predictor import load
 from calibrant.regularizers import mmce
 from calibrant.runs import RunError
 from calibrant.schemes import Scheme
@@ -194,6 +196,23 @@ def test_every_option_of_the_stages_changes_the_result(data, tmp_path, overrides
     changed = Workspace(small(data), load_settings("embedded", overrides=(*FAST, *overrides)), tmp_path)
     assert any(not torch.equal(a, b) for a, b in zip(plain.parameters(), changed.model("CBNN-OCM").parameters()))
     assert (changed.stage("CBNN-OCM").path / "metrics.csv").exists()
+
+
+def test_the_published_codes_seven_inputs_reach_the_selector_and_what_is_deployed(data, tmp_path):
+    published = load_settings("paper-code").outliers.model_dump(mode="json")
+    overrides = (*FAST, *(f"outliers.{name}={value}" for name, value in published.items()), "selector.entropy=true")
+    settings = load_settings("embedded", overrides=(*overrides, "outliers.max_points=64", "selector.steps=20"))
+    workspace = Workspace(small(data), settings, tmp_path)
+    selection = workspace.selection("SBNN")
+    assert selection.selector.network.standard.mean.shape == (7,)
+    predictor_of(workspace, "SBNN").save(tmp_path / "predictor")
+    decision = load(tmp_path / "predictor")(workspace.data.validation.inputs)
+    expected = selection.outputs["validation"]
+    assert decision.score_names == ("neighbors", "density", "svm", "forest", "lof")
+    torch.testing.assert_close(decision.outlier_scores, expected.outlier_scores, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(decision.gate, expected.gate, atol=1e-4, rtol=1e-4)
+    without = Workspace(small(data), settings.with_("selector.entropy=false"), tmp_path).selection("SBNN")
+    assert not torch.allclose(without.outputs["validation"].gate, expected.gate, atol=1e-3)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(data, tmp_path):

@@ -32,6 +32,7 @@ LABELS = {
     "forest": "isolation forest",
     "svm": "one-class SVM",
     "neighbors": "neighbour distance",
+    "lof": "local outlier factor",
 }
 SCALED = "confidence, temperature-scaled"
 

@@ -1,24 +1,25 @@
-"""Distance to the k-th nearest reference point: s4."""
+"""Distance to the nearest reference points: s4."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
-import torch
 from torch import Tensor
 
-from calibrant import checks
 from calibrant.outliers.base import register
-from calibrant.outliers.distances import DistanceScore, ReferencePoints
+from calibrant.outliers.distances import ReferencePoints
+from calibrant.outliers.nearest import NearestScore
+
+Which = Literal["kth", "mean"]
 
 
 @register
-class NeighborDistanceScore(DistanceScore):
+class NeighborDistanceScore(NearestScore):
     """s4 = the k-th smallest of ||z - z_i||; with fewer than k reference points, the largest.
 
-    The 2k nearest are found by matrix products, whose rounding is of the order of 1e-3 for coinciding points; their
-    distances are then computed again from the differences.
+    `distance="mean"` gives the mean of the k smallest instead, as the published code does.
 
+    >>> import torch
     >>> score = NeighborDistanceScore(k=2, standardise=False).fit(torch.tensor([[0.0], [1.0], [5.0]]))
     >>> score.score(torch.tensor([[0.25]]))
     tensor([0.7500])
@@ -26,27 +27,19 @@ class NeighborDistanceScore(DistanceScore):
 
     name = "neighbors"
 
-    def __init__(self, *, k: int = 8, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.k = int(checks.positive("k", k))
+    def __init__(self, *, k: int = 8, distance: Which = "kth", **settings: Any) -> None:
+        super().__init__(k=k, **settings)
+        if distance not in get_args(Which):
+            raise ValueError(f"distance must be one of {', '.join(get_args(Which))}, not {distance!r}")
+        self.distance = distance
 
     def fit_references(self, references: ReferencePoints) -> None:
         """Nothing to fit beyond the points."""
 
-    def partial(self, start: int, squared: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest of one block: squared distances and indices, (M, 2k) each."""
-        values, index = squared.topk(min(2 * self.k, squared.shape[1]), dim=1, largest=False)
-        return values, index + start
-
-    def combine(self, parts: list[tuple[Tensor, Tensor]], queries: Tensor, references: ReferencePoints) -> Tensor:
-        """The k-th smallest distance, computed exactly among the nearest of all blocks."""
-        values = torch.cat([value for value, _ in parts], 1)
-        index = torch.cat([index for _, index in parts], 1)
-        nearest = values.topk(min(2 * self.k, values.shape[1]), dim=1, largest=False).indices
-        differences = queries[:, None] - references.points[index.gather(1, nearest)]
-        exact = differences.square().sum(2)
-        return exact.topk(min(self.k, exact.shape[1]), dim=1, largest=False).values.amax(1).sqrt()
+    def score_nearest(self, distances: Tensor, index: Tensor) -> Tensor:
+        """The k-th, or the mean of the k distances."""
+        return distances.mean(1) if self.distance == "mean" else distances.amax(1)
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().config(), "k": self.k}
+        return {**super().config(), "distance": self.distance}

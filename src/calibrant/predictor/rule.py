@@ -39,7 +39,8 @@ class DecisionRule(nn.Module):
         if ood_score not in choices:
             raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}")
         if selector is not None:
-            selector.relaxed(torch.ones(1), torch.zeros(1, len(self.score_names)))  # refuses what does not fit
+            scores = selector.columns(torch.zeros(1, len(self.score_names)), torch.zeros(1))
+            selector.relaxed(torch.ones(1), scores)  # refuses what does not fit
         _ = self.threshold
 
     @property
@@ -66,7 +67,7 @@ class DecisionRule(nn.Module):
         """Decisions from logits (n, B, C) of n members, and what else is averaged over them, (n, B, E)."""
         probabilities = logits.softmax(-1).mean(0)
         confidence, scores = _confidence(probabilities), self._scores(extra.mean(0))
-        gate = self._gate(confidence, scores)
+        gate = self._gate(probabilities, scores)
         return Decision(
             label=probabilities.argmax(-1),
             confidence=confidence,
@@ -82,12 +83,15 @@ class DecisionRule(nn.Module):
 
     def gate(self, probabilities: Tensor, extra: Tensor) -> Tensor:
         """What is compared with the threshold, (B,), from means over members."""
-        return self._gate(_confidence(probabilities), self._scores(extra))
+        return self._gate(probabilities, self._scores(extra))
 
-    def _gate(self, confidence: Tensor, scores: Tensor) -> Tensor:
+    def _gate(self, probabilities: Tensor, scores: Tensor) -> Tensor:
+        confidence = _confidence(probabilities)
         if self.selector is None:
             return confidence
         gates = self.selector.gates
+        if self.selector.entropy:
+            scores = self.selector.columns(scores, _entropy(probabilities))
         result: Tensor = self.selector(confidence.to(gates), scores.to(gates))
         return result
 
@@ -117,6 +121,12 @@ class DecisionRule(nn.Module):
 def _confidence(probabilities: Tensor) -> Tensor:
     """The largest probability (B,); rounding cannot lift it above 1."""
     return probabilities.amax(-1).clamp(max=1.0)
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    """The entropy (B,) in nats; what has probability 0 adds nothing."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
 def _number(threshold: float) -> float:

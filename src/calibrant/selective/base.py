@@ -22,11 +22,13 @@ Self = TypeVar("Self", bound="BaseSelector")
 class BaseSelector(FittedModule, ABC):
     """What every selector can do once `forward` is defined and `gates` is set by its `fit`.
 
-    `gates` (n,) are its sorted outputs on the validation data, `tau` is the threshold in force.
+    `gates` (n,) are its sorted outputs on the validation data, `tau` is the threshold in force. With `entropy` the last
+    of the scores that it is given is the entropy of the prediction (`columns`).
     """
 
     gates: Tensor
     tau: Tensor
+    entropy: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +38,10 @@ class BaseSelector(FittedModule, ABC):
     @abstractmethod
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
+
+    def columns(self, scores: Tensor, entropy: Tensor) -> Tensor:
+        """What it reads as scores, from outlier scores (..., S) and the entropy (...) of the mean probabilities."""
+        return torch.cat([scores, entropy[..., None].to(scores)], -1) if self.entropy else scores
 
     @torch.no_grad()
     def relaxed(self, confidence: Any, scores: Any = None) -> Tensor:

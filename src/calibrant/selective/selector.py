@@ -21,6 +21,8 @@ class Selector(BaseSelector):
 
     `objective` is "calibration" (settings `eta`, `width`, `variant`, `group`), "classification" (settings `coverage`,
     `penalty`) or an object with them; `training` says how it is fitted. `report_` tells how the last fit went.
+    `entropy` says that the last column of the scores is the entropy of the prediction, as in the published code; a
+    `Predictor` then adds it by itself.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> confidence, scores = torch.rand(200, generator=generator), torch.randn(200, 4, generator=generator)
@@ -37,12 +39,13 @@ class Selector(BaseSelector):
         training: Training | None = None,
         hidden: int = 64,
         seed: int = 0,
+        entropy: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__()
         self.objective = make_objective(objective, settings)
         self.training_settings = training or Training()
-        self.hidden, self.seed = int(checks.positive("hidden", hidden)), seed
+        self.hidden, self.seed, self.entropy = int(checks.positive("hidden", hidden)), seed, entropy
         self.network: SelectorNetwork | None = None
         self.report_: FitReport | None = None
 
@@ -69,7 +72,7 @@ class Selector(BaseSelector):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments and the number of inputs."""
         inputs = None if self.network is None else self.network.standard.mean.shape[0]
-        own = {"hidden": self.hidden, "seed": self.seed, "inputs": inputs}
+        own = {"hidden": self.hidden, "seed": self.seed, "entropy": self.entropy, "inputs": inputs}
         return {**describe_objective(self.objective), "training": asdict(self.training_settings), **own}
 
     @classmethod

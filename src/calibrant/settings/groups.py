@@ -192,10 +192,15 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(Group):
     """The outlier scores that the selector reads."""
 
-    scores: tuple[Literal["density", "forest", "svm", "neighbors"], ...] = Field(
+    scores: tuple[Literal["density", "forest", "svm", "neighbors", "lof"], ...] = Field(
         default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
     )
+    bandwidth: Positive | None = Field(default=None, description="of the kernel density; null: Scott's rule")
     neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
+    neighbor_distance: Literal["kth", "mean"] = Field(
+        default="kth", description="to the k-th neighbour, or the mean over all k"
+    )
+    lof_neighbors: Count = Field(default=20, description="k of the local outlier factor")
     trees: Count = Field(default=100, description="of the isolation forest")
     max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
     average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
@@ -215,6 +220,7 @@ class SelectorSettings(Group):
     group: Count | None = Field(default=None, description="the objective of groups of so many, without sampling them")
     target_coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="classification: xi")
     penalty: Positive = Field(default=32.0, description="classification: weight of the missing coverage")
+    entropy: bool = Field(default=False, description="whether it reads the entropy of the prediction besides")
     hidden: Count = Field(default=64, description="units of each hidden layer")
     rate: Positive = Field(default=0.001, description="learning rate")
     weight_decay: NonNegative = Field(default=1e-5, description="L2 penalty on its weights")

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from calibrant.data import Splits
+from calibrant.ood_scores import predictive_entropy
 from calibrant.schemes import Scheme
 from calibrant.settings import Settings
 from calibrant.training.inputs import Examples, TrainingData, as_examples
@@ -146,7 +147,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         selector = self.selector_ if coverage is None else copy.deepcopy(self.selector_)
         if coverage is not None:
             selector.threshold(coverage)
-        decision: NDArray[Any] = selector.accept(predictions.confidence, self.outlier_scores_.score(features)).numpy()
+        scores = selector.columns(self.outlier_scores_.score(features), predictive_entropy(predictions.logits))
+        decision: NDArray[Any] = selector.accept(predictions.confidence, scores).numpy()
         return decision
 
     def predictor(self) -> Predictor:

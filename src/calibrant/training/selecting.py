@@ -107,13 +107,19 @@ def _views(
     return {
         "view:confidence": torch.stack([outputs.confidence for outputs, _ in found]),
         "view:scores": torch.stack([scores for _, scores in found]),
+        "view:entropy": torch.stack([outputs.scores["entropy"] for outputs, _ in found]),
         "view:correct": torch.stack([outputs.correct for outputs, _ in found]),
         "view:cross_entropy": torch.stack([outputs.cross_entropy for outputs, _ in found]),
     }
 
 
 def _scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
-    options: dict[str, dict[str, Any]] = {"neighbors": {"k": settings.neighbors}, "forest": {"trees": settings.trees}}
+    options: dict[str, dict[str, Any]] = {
+        "density": {"bandwidth": settings.bandwidth},
+        "neighbors": {"k": settings.neighbors, "distance": settings.neighbor_distance},
+        "lof": {"k": settings.lof_neighbors},
+        "forest": {"trees": settings.trees},
+    }
     return OutlierScores(
         settings.scores,
         options={name: values for name, values in options.items() if name in settings.scores},
@@ -149,8 +155,7 @@ def select_stage(workspace: Workspace, scheme: Scheme, scored: Scored) -> Select
                 _select(stage, settings, scored, workspace.settings.seed)
     selector = Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
     outputs = {
-        name: replace(found, gate=selector.relaxed(found.confidence, found.outlier_scores))
-        for name, found in scored.outputs.items()
+        name: replace(found, gate=selector.relaxed(*_read(selector, found))) for name, found in scored.outputs.items()
     }
     return Selection(selector, scored.scorer, outputs)
 
@@ -159,14 +164,21 @@ def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int)
     selector = build_selector(settings, seed)
     views = scored.views
     loss = views["cross_entropy"] if settings.objective == "classification" else None
-    selector.fit(views["confidence"], views["scores"], views["correct"], cross_entropy=loss)
+    scores = selector.columns(views["scores"], views["entropy"])
+    selector.fit(views["confidence"], scores, views["correct"], cross_entropy=loss)
     given: tuple[Any, ...] = ()
     if settings.threshold == "test" and "test" in scored.outputs:
-        given = (scored.outputs["test"].confidence, scored.outputs["test"].outlier_scores)
+        given = _read(selector, scored.outputs["test"])
     threshold = selector.threshold(settings.coverage, *given)
     files = {"selector.safetensors": write_tensors(stage.path / "selector.safetensors", selector.state_dict())}
     summary = {"selector": selector.config(), "threshold": threshold.value, "coverage": threshold.achieved}
     stage.finish(summary, files)
+
+
+def _read(selector: Selector, outputs: Outputs) -> tuple[Tensor, Tensor]:
+    """What `selector` reads of scored outputs: confidence (N,) and scores (N, S)."""
+    assert outputs.outlier_scores is not None
+    return outputs.confidence, selector.columns(outputs.outlier_scores, outputs.scores["entropy"])
 
 
 def build_selector(settings: SelectorSettings, seed: int) -> Selector:
@@ -182,4 +194,5 @@ def build_selector(settings: SelectorSettings, seed: int) -> Selector:
         own: dict[str, Any] = {"coverage": settings.target_coverage, "penalty": settings.penalty}
     else:
         own = {"eta": settings.eta, "width": settings.width, "variant": settings.variant, "group": settings.group}
-    return Selector(settings.objective, training=training, hidden=settings.hidden, seed=seed, **own)
+    own |= {"hidden": settings.hidden, "entropy": settings.entropy}
+    return Selector(settings.objective, training=training, seed=seed, **own)
