@@ -72,14 +72,16 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
         "ece": entry(error),
     }
     for position, (name, outside) in enumerate(evaluation.ood.items()):
-        other = resamples(len(outside), 1 + position, count)
+        rows = slice(None) if wanted == 1 or position == 0 else slice(1)
+        other = resamples(len(outside), 1 + position, count)[rows]
         kept_ood = other * (outside.acceptance >= cut)
         accepted[name] = int(kept_ood[0].sum())
-        values = OodCase.of(inside, outside, bins).values((weights.sum(1), other.sum(1)), (kept, kept_ood))
+        sizes = weights[rows].sum(1), other.sum(1)
+        values = OodCase.of(inside, outside, bins).values(sizes, (kept[rows], kept_ood))
         if is_few(accepted["test"], accepted[name]):
             values[:, 1:3] = np.nan
         for label, column in zip(ACCEPTED_MEASURES, values.T):
-            measures[f"{label}:{name}"] = entry(column, draws=wanted == 1 or position == 0)
+            measures[f"{label}:{name}"] = entry(column)
         if wanted == 1:
             measures.update(detector(1 - inside.confidence, 1 - outside.confidence, name, 1 + position, count))
     return {"wanted": wanted, "threshold": _number(cut), "accepted": accepted, "measures": measures}
@@ -117,10 +119,10 @@ def _scores(outputs: Outputs, score_names: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def entry(values: Array, *, draws: bool = True) -> dict[str, Any]:
-    """A value and, in units of 1e-5, its draws; None where undefined."""
+def entry(values: Array) -> dict[str, Any]:
+    """The first of `values` and, in units of 1e-5, the others, its draws; None where undefined."""
     scale = 10**DIGITS
-    kept = [None if not np.isfinite(v) else round(float(v) * scale) for v in values[1:]] if draws else []
+    kept = [None if not np.isfinite(v) else round(float(v) * scale) for v in values[1:]]
     return {"value": _number(values[0]), "draws": kept}
 
 
