@@ -95,7 +95,6 @@ class Points:
     y: Sequence[float]
     color: Sequence[float]
     labels: Sequence[str] = ()
-    joined: bool = True
 
 
 def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: tuple[float, float] | None) -> Figure:
@@ -110,8 +109,7 @@ def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: t
         shown: Any = None
         for marker, points in zip(MARKERS, series):
             style = styles[points.name]
-            if points.joined:
-                ax.plot(points.x, points.y, color=style.color, lw=0.8, alpha=0.7, zorder=1)
+            ax.plot(points.x, points.y, color=style.color, lw=0.8, alpha=0.7, zorder=1)
             shown = ax.scatter(
                 points.x, points.y, s=34, c=points.color, cmap=HEAT, vmin=low, vmax=high, marker=marker,
                 edgecolor=style.color, lw=1.0, zorder=2, label=points.name, plotnonfinite=True,
@@ -159,6 +157,28 @@ def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False)
             if log:
                 _logarithmic(ax, sorted({x for line in lines for x in line.x}))
             percent_axis(ax.yaxis)
+        axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def interval_rows(contents: Mapping[str, Mapping[str, Sequence[Interval]]], rows: Sequence[str]) -> Figure:
+    """One panel a measure, one row a name in `rows`, in it one dot with its interval a system."""
+    import matplotlib as mpl
+
+    figure, axes = _figure(1, len(contents), (2.4, 0.7 + 0.3 * len(rows)))
+    names = list(dict.fromkeys(name for systems in contents.values() for name in systems))
+    styles, places = _styles(names), -np.arange(len(rows), dtype=float)
+    with mpl.rc_context(RC):
+        for ax, (title, systems) in zip(axes[0], contents.items()):
+            for marker, (name, values) in zip(MARKERS, systems.items()):
+                middle, low, high = (np.array([getattr(v, k) for v in values]) for k in ("estimate", "low", "high"))
+                height = places + 0.3 * (1 - (2 * names.index(name) + 1) / len(names))
+                ax.hlines(height, low, high, color=styles[name].color, lw=1.0)
+                ax.plot(middle, height, marker, color=styles[name].color, ms=3.5, label=name)
+            ax.set(title=title, ylim=(places[-1] - 0.6, 0.6))
+            ax.set_yticks(places, rows)
+            ax.label_outer()
+            percent_axis(ax.xaxis)
         axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrant.experiments.figures import Points, trade_off
+from calibrant.experiments.figures import interval_rows
 from calibrant.experiments.jobs import Choice
 from calibrant.experiments.lab import Lab
 from calibrant.experiments.planning import Needs
@@ -16,6 +16,7 @@ from calibrant.experiments.study import (
     first_ood,
     full_row,
     interval_note,
+    measured,
     temperature,
     trial,
 )
@@ -74,18 +75,18 @@ def _tables(lab: Lab) -> list[Table]:
 
 
 def _figures(lab: Lab) -> Figures:
-    series = []
+    names = _names(lab)
     ood = first_ood(lab, trial(lab, "FNN"))
-    measures = ("ece", "accuracy", f"detection:{ood}")
+    measures = {"Accuracy": "accuracy", "ECE": "ece", f"OOD detection, {ood}": f"detection:{ood}"}
+    systems = {}
     for base, plain in FAMILIES.items():
-        trials = {name: point(lab, base, name) for name in _names(lab)}
-        own = {plain: trial(lab, plain), f"{plain} + temperature": temperature(trial(lab, plain))}
-        x, y, color = ([lab.estimate(one, m).value for one in trials.values()] for m in measures)
-        series.append(Points(base, x, y, color, list(trials), joined=False))
-        for name, one in own.items():
-            left, up, heat = (lab.estimate(one, m).value for m in measures)
-            series.append(Points(name, [left], [up], [heat]))
-    return {"figure": trade_off(series, x="ECE", y="Accuracy", color="OOD detection probability", limits=None)}
+        alone = trial(lab, plain)
+        systems[base] = [alone, temperature(alone), *(point(lab, base, name) for name in names)]
+    contents = {
+        title: {base: [measured(lab, one, key) for one in trials] for base, trials in systems.items()}
+        for title, key in measures.items()
+    }
+    return {"figure": interval_rows(contents, ["none (FNN, BNN)", "none, temperature", *names])}
 
 
 STUDY = Study(
