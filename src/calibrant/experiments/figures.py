@@ -161,28 +161,6 @@ def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False)
     return figure
 
 
-def interval_rows(contents: Mapping[str, Mapping[str, Sequence[Interval]]], rows: Sequence[str]) -> Figure:
-    """One panel a measure, one row a name in `rows`, in it one dot with its interval a system."""
-    import matplotlib as mpl
-
-    figure, axes = _figure(1, len(contents), (2.4, 0.7 + 0.3 * len(rows)))
-    names = list(dict.fromkeys(name for systems in contents.values() for name in systems))
-    styles, places = _styles(names), -np.arange(len(rows), dtype=float)
-    with mpl.rc_context(RC):
-        for ax, (title, systems) in zip(axes[0], contents.items()):
-            for marker, (name, values) in zip(MARKERS, systems.items()):
-                middle, low, high = (np.array([getattr(v, k) for v in values]) for k in ("estimate", "low", "high"))
-                height = places + 0.3 * (1 - (2 * names.index(name) + 1) / len(names))
-                ax.hlines(height, low, high, color=styles[name].color, lw=1.0)
-                ax.plot(middle, height, marker, color=styles[name].color, ms=3.5, label=name)
-            ax.set(title=title, ylim=(places[-1] - 0.6, 0.6))
-            ax.set_yticks(places, rows)
-            ax.label_outer()
-            percent_axis(ax.xaxis)
-        axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
 def _logarithmic(ax: Any, values: Sequence[float]) -> None:
     """A logarithmic axis with a tick at each of `values`; with 0 among them it is linear below the smallest other."""
     positive = [value for value in values if value > 0]
@@ -196,16 +174,18 @@ def _logarithmic(ax: Any, values: Sequence[float]) -> None:
         ax.set_xticks([], minor=True)
 
 
-def dots(contents: Mapping[str, Mapping[str, Mapping[str, Interval]]], order: Sequence[str], *, x: str) -> Figure:
-    """One panel a data set, one row an entry of `order`, one mark a system with its interval."""
+def dots(contents: Mapping[str, Mapping[str, Mapping[str, Interval]]], order: Sequence[str], *, x: str = "") -> Figure:
+    """One panel a key, one row an entry of `order` that some system has, in it one mark a system with its interval."""
     import matplotlib as mpl
 
+    known = {name for systems in contents.values() for values in systems.values() for name in values}
+    order = [name for name in order if name in known]
     figure, axes = _figure(1, len(contents), (2.8, 3.2))
     with mpl.rc_context(RC):
         for ax, (title, systems) in zip(axes[0], contents.items()):
             styles = _styles(list(systems))
             for number, (system, values) in enumerate(systems.items()):
-                shift = 0.7 * (number / max(len(systems) - 1, 1) - 0.5)
+                shift = 0.8 * ((number + 0.5) / len(systems) - 0.5)
                 rows = [name for name in order if name in values]
                 y = [order.index(name) + shift for name in rows]
                 middle = np.array([values[name].estimate for name in rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrant.experiments.figures import interval_rows
+from calibrant.experiments.figures import dots
 from calibrant.experiments.jobs import Choice
 from calibrant.experiments.lab import Lab
 from calibrant.experiments.planning import Needs
@@ -75,18 +75,20 @@ def _tables(lab: Lab) -> list[Table]:
 
 
 def _figures(lab: Lab) -> Figures:
-    names = _names(lab)
     ood = first_ood(lab, trial(lab, "FNN"))
     measures = {"Accuracy": "accuracy", "ECE": "ece", f"OOD detection, {ood}": f"detection:{ood}"}
     systems = {}
     for base, plain in FAMILIES.items():
         alone = trial(lab, plain)
-        systems[base] = [alone, temperature(alone), *(point(lab, base, name) for name in names)]
+        calibrated = {name: point(lab, base, name) for name in _names(lab)}
+        systems[base] = {"none (FNN, BNN)": alone, "none, temperature": temperature(alone), **calibrated}
     contents = {
-        title: {base: [measured(lab, one, key) for one in trials] for base, trials in systems.items()}
+        title: {
+            base: {name: measured(lab, one, key) for name, one in trials.items()} for base, trials in systems.items()
+        }
         for title, key in measures.items()
     }
-    return {"figure": interval_rows(contents, ["none (FNN, BNN)", "none, temperature", *names])}
+    return {"figure": dots(contents, list(systems["CFNN"]))}
 
 
 STUDY = Study(
