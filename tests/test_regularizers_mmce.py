@@ -122,6 +122,16 @@ def test_the_published_variant_by_hand() -> None:
     assert value.item() == pytest.approx(math.sqrt(squared), rel=1e-12)
 
 
+@pytest.mark.parametrize("right", range(1, 10))
+def test_of_a_calibrated_network_mmce_is_zero_and_weighted_mmce_only_at_one_half(right: int) -> None:
+    r, c = torch.full((10,), right / 10, dtype=torch.float64, requires_grad=True), torch.arange(10) < right
+    assert mmce(r, c).item() == pytest.approx(0, abs=1e-7)
+    weighted = weighted_mmce(r, c)
+    assert weighted.item() == pytest.approx(abs(1 - 2 * right / 10), abs=1e-7)
+    slope = torch.autograd.grad(weighted, r)[0].sum().item()
+    assert np.sign(round(slope, 6)) == np.sign(right - 5)  # above one half it asks for less confidence
+
+
 @settings(deadline=None, max_examples=30)
 @given(samples, st.randoms(use_true_random=False))
 def test_order_does_not_matter(sample: list[tuple[float, int]], random: object) -> None:
