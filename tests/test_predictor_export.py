@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from calibrant import Ensemble
 from calibrant.ood_scores import predictive_entropy
-from calibrant.outliers import OutlierScores
+from calibrant.outliers import SCORES, OutlierScores
 from calibrant.predictor import Decision, Predictor
 from calibrant.selective import ConfidenceSelector, Selector, Training
 
@@ -90,14 +90,15 @@ def test_a_plain_network_with_a_confidence_threshold(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plain.onnx"]
 
 
-def test_a_selector_that_reads_the_entropy_and_the_local_factor(tmp_path: Path) -> None:
+def test_a_selector_that_reads_the_entropy_and_all_five_scores(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     parts = digits(2)
     predictions = parts.ensemble.predict([parts.test])
     assert predictions.features is not None
-    outliers = OutlierScores(["lof"], options={"lof": {"k": 5}}).fit(predictions.features[:, :100])
+    outliers = OutlierScores(SCORES, options={"svm": {"components": 32}}).fit(predictions.features[:, :100])
     selector = Selector(entropy=True, training=Training(steps=50))
-    scores = selector.columns(outliers.score(predictions.features), predictive_entropy(predictions.logits))
+    scores = selector.columns(outliers.score(predictions.features), predictions.probabilities)
+    torch.testing.assert_close(scores[:, -1], predictive_entropy(predictions.logits))
     selector.fit(predictions.confidence, scores, torch.arange(500) % 3 > 0).threshold(0.5)
     predictor = Predictor(parts.ensemble, outliers=outliers, selector=selector)
     decision = predictor(parts.test)

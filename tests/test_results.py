@@ -30,6 +30,18 @@ def test_tables_follow_from_the_records_byte_for_byte(folder: Path, tmp_path: Pa
     assert drawn > 0
 
 
+@pytest.mark.parametrize("folder", LABS, ids=lambda path: path.name)
+def test_the_records_are_of_their_settings_so_that_a_run_goes_on_from_them(folder: Path) -> None:
+    lab, seen = Lab.load(folder), 0
+    for study in STUDIES.values():
+        if (folder / study.name).is_dir():
+            own = study.within(lab)
+            for trial, coverages in study.needs(own).items():
+                assert own.is_fresh(trial, coverages), trial.name
+                seen += 1
+    assert seen > 0
+
+
 def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
     for folder in LABS:
         shutil.copytree(folder, tmp_path / folder.name)

@@ -42,6 +42,14 @@ def test_code_profile_is_the_published_code_on_means():
     assert (code.outliers.neighbor_distance, code.outliers.bandwidth, code.selector.entropy) == ("mean", 1.0, True)
 
 
+def test_settings_that_came_later_change_no_key_at_their_defaults():
+    for group in (load_settings("paper").outliers, load_settings("paper").selector):
+        values = group.model_dump(mode="json")
+        assert group.identity() == {name: value for name, value in values.items() if name not in group.later}
+        assert set(group.later) <= set(values)
+    assert load_settings("paper-code").outliers.identity()["bandwidth"] == 1.0
+
+
 def test_order_is_profile_then_file_then_overrides(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"fit": {"rate": 0.5, "epochs": 7}}))

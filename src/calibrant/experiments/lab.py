@@ -181,5 +181,5 @@ def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
     if scheme.ocm:
         kept["finetune"] = values["finetune"]
     if scheme.selective:
-        kept["outliers"], kept["selector"] = values["outliers"], values["selector"]
+        kept["outliers"], kept["selector"] = settings.outliers.identity(), settings.selector.identity()
     return kept

@@ -28,11 +28,13 @@ class LocalOutlierFactorScore(NearestScore):
     name = "lof"
     reach: Tensor
     density: Tensor
+    floor: Tensor
 
     def __init__(self, *, k: int = 20, **settings: Any) -> None:
         super().__init__(k=k, **settings)
         self.register_buffer("reach", torch.empty(0))
         self.register_buffer("density", torch.empty(0))
+        self.register_buffer("floor", torch.tensor(0.0))
 
     def fit_references(self, references: ReferencePoints) -> None:
         """Take kdist (N,) and lrd (N,) of the reference points."""
@@ -40,15 +42,18 @@ class LocalOutlierFactorScore(NearestScore):
         distances = torch.cat([distances for distances, _ in found])
         index = torch.cat([index for _, index in found])
         self.reach = distances.amax(1)
+        self.floor = 1e-10 + 10 * torch.finfo(distances.dtype).eps * references.norms.mean().sqrt()
         self.density = self._density(distances, index)
 
     def score_nearest(self, distances: Tensor, index: Tensor) -> Tensor:
         """The mean density of the neighbours over that of the query."""
+        others = max(min(self.k, len(self.reach) - 1), 1)
+        distances, index = distances[:, :others], index[:, :others]
         return self.density[index].mean(1) / self._density(distances, index)
 
     def _density(self, distances: Tensor, index: Tensor) -> Tensor:
-        """The lrd (M,) of points with these neighbours; a constant keeps it finite where over k points coincide."""
-        return 1 / (torch.maximum(self.reach[index], distances).mean(1) + 1e-10)
+        """The lrd (M,) of points with these neighbours; where over k points coincide, rounding must not decide."""
+        return 1 / (torch.maximum(self.reach[index], distances).mean(1) + self.floor)
 
     def _others(self, references: ReferencePoints, start: int) -> tuple[Tensor, Tensor]:
         """The nearest reference points of those from `start` on, each other than itself."""

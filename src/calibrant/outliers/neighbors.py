@@ -26,6 +26,7 @@ class NeighborDistanceScore(NearestScore):
     """
 
     name = "neighbors"
+    distance: Which = "kth"
 
     def __init__(self, *, k: int = 8, distance: Which = "kth", **settings: Any) -> None:
         super().__init__(k=k, **settings)

@@ -39,7 +39,7 @@ class DecisionRule(nn.Module):
         if ood_score not in choices:
             raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}")
         if selector is not None:
-            scores = selector.columns(torch.zeros(1, len(self.score_names)), torch.zeros(1))
+            scores = selector.columns(torch.zeros(1, len(self.score_names)), torch.ones(1, 1))
             selector.relaxed(torch.ones(1), scores)  # refuses what does not fit
         _ = self.threshold
 
@@ -90,9 +90,8 @@ class DecisionRule(nn.Module):
         if self.selector is None:
             return confidence
         gates = self.selector.gates
-        if self.selector.entropy:
-            scores = self.selector.columns(scores, _entropy(probabilities))
-        result: Tensor = self.selector(confidence.to(gates), scores.to(gates))
+        read = self.selector.columns(scores, probabilities)
+        result: Tensor = self.selector(confidence.to(gates), read.to(gates))
         return result
 
     def _scores(self, extra: Tensor) -> Tensor:
@@ -121,12 +120,6 @@ class DecisionRule(nn.Module):
 def _confidence(probabilities: Tensor) -> Tensor:
     """The largest probability (B,); rounding cannot lift it above 1."""
     return probabilities.amax(-1).clamp(max=1.0)
-
-
-def _entropy(probabilities: Tensor) -> Tensor:
-    """The entropy (B,) in nats; what has probability 0 adds nothing."""
-    tiny = torch.finfo(probabilities.dtype).tiny
-    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
 def _number(threshold: float) -> float:

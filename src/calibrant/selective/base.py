@@ -23,7 +23,7 @@ class BaseSelector(FittedModule, ABC):
     """What every selector can do once `forward` is defined and `gates` is set by its `fit`.
 
     `gates` (n,) are its sorted outputs on the validation data, `tau` is the threshold in force. With `entropy` the last
-    of the scores that it is given is the entropy of the prediction (`columns`).
+    column of the scores that it is given is the entropy of the prediction: `columns` puts it there.
     """
 
     gates: Tensor
@@ -39,9 +39,15 @@ class BaseSelector(FittedModule, ABC):
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
 
-    def columns(self, scores: Tensor, entropy: Tensor) -> Tensor:
-        """What it reads as scores, from outlier scores (..., S) and the entropy (...) of the mean probabilities."""
-        return torch.cat([scores, entropy[..., None].to(scores)], -1) if self.entropy else scores
+    def columns(self, scores: Tensor | None, probabilities: Tensor) -> Tensor:
+        """What it reads as scores: outlier scores (..., S) and, with `entropy`, that of mean probabilities (..., C)."""
+        if scores is None:
+            scores = probabilities.new_empty(*probabilities.shape[:-1], 0)
+        if not self.entropy:
+            return scores
+        tiny = torch.finfo(probabilities.dtype).tiny
+        entropy = -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1, keepdim=True)
+        return torch.cat([scores, entropy.to(scores)], -1)
 
     @torch.no_grad()
     def relaxed(self, confidence: Any, scores: Any = None) -> Tensor:

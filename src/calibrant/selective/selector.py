@@ -55,6 +55,8 @@ class Selector(BaseSelector):
         With a further dimension in front, (V, N, ...), the arguments are V augmented views of the same N examples.
         `cross_entropy`, -log p(y | x), is needed by selective classification only.
         """
+        if self.entropy and scores is None:
+            raise ValueError("scores must end with the entropy of the prediction: pass columns(None, probabilities)")
         inputs, examples = _validation(confidence, scores, correct, cross_entropy)
         network = SelectorNetwork(inputs.shape[2], hidden=self.hidden, seed=self.seed).to(inputs)
         network.standard.fit(inputs.flatten(0, 1))

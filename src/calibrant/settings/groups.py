@@ -7,7 +7,7 @@ Loss weights are in the one convention of this library, means over the batch:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,9 +33,19 @@ FinalFraction = Annotated[
 
 
 class Group(BaseModel):
-    """Settings that belong together."""
+    """Settings that belong together.
+
+    `later` names those that came when there were results already; at their defaults they change nothing.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    later: ClassVar[frozenset[str]] = frozenset()
+
+    def identity(self) -> dict[str, Any]:
+        """What a result depends on, for JSON: all but the later ones at their defaults."""
+        values = self.model_dump(mode="json")
+        fields = type(self).model_fields
+        return {name: v for name, v in values.items() if name not in self.later or v != fields[name].default}
 
 
 class ByFamily(Group):
@@ -192,6 +202,7 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(Group):
     """The outlier scores that the selector reads."""
 
+    later = frozenset({"bandwidth", "neighbor_distance", "lof_neighbors"})
     scores: tuple[Literal["density", "forest", "svm", "neighbors", "lof"], ...] = Field(
         default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
     )
@@ -209,6 +220,7 @@ class OutlierSettings(Group):
 class SelectorSettings(Group):
     """The selector and its threshold."""
 
+    later = frozenset({"entropy"})
     objective: Literal["calibration", "classification"] = Field(
         default="calibration", description="what it is trained for: calibration (the paper), classification"
     )

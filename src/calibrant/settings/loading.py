@@ -169,7 +169,7 @@ def _sentence(error: ValidationError) -> str:
 def _choices(name: str) -> tuple[str, ...]:
     model: Any = Settings
     for part in name.split("."):
-        model = model.model_fields[part].annotation
+        model = get_args(model)[0] if part.isdigit() else model.model_fields[part].annotation
     return tuple(str(choice) for choice in get_args(model))
 
 

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from calibrant.data import Splits
-from calibrant.ood_scores import predictive_entropy
 from calibrant.schemes import Scheme
 from calibrant.settings import Settings
 from calibrant.training.inputs import Examples, TrainingData, as_examples
@@ -147,7 +146,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         selector = self.selector_ if coverage is None else copy.deepcopy(self.selector_)
         if coverage is not None:
             selector.threshold(coverage)
-        scores = selector.columns(self.outlier_scores_.score(features), predictive_entropy(predictions.logits))
+        scores = selector.columns(self.outlier_scores_.score(features), predictions.probabilities)
         decision: NDArray[Any] = selector.accept(predictions.confidence, scores).numpy()
         return decision
 

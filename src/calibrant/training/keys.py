@@ -79,16 +79,17 @@ def score_inputs(settings: Settings, parent: str) -> dict[str, Any]:
     return {
         "stage": "score",
         "parent": parent,
-        "outliers": settings.outliers.model_dump(mode="json"),
+        "outliers": settings.outliers.identity(),
         "feature_layer": settings.backbone.feature_layer,
         "views": settings.selector.views,
         "augmentation": augmented,
+        **({"entropy": True} if settings.selector.entropy else {}),
     }
 
 
 def select_inputs(settings: Settings, parent: str) -> dict[str, Any]:
     """What determines the selector on the outlier scores with the key `parent`."""
-    return {"stage": "select", "parent": parent, "selector": settings.selector.model_dump(mode="json")}
+    return {"stage": "select", "parent": parent, "selector": settings.selector.identity()}
 
 
 def _optimizer(settings: OptimizerSettings, scheme: Scheme) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def _views(
 ) -> dict[str, Tensor]:
     """What the selector is fitted to, of the validation data and its augmented copies: (V, N, ...) each."""
     settings = workspace.settings
+    columns = build_selector(settings.selector, settings.seed).columns
     augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
     found = [(Outputs.of(plain), plain_scores)]
     for view in range(1, settings.selector.views):
@@ -106,8 +107,7 @@ def _views(
         found.append((Outputs.of(predictions), scorer.score(_features(predictions, settings.outliers))))
     return {
         "view:confidence": torch.stack([outputs.confidence for outputs, _ in found]),
-        "view:scores": torch.stack([scores for _, scores in found]),
-        "view:entropy": torch.stack([outputs.scores["entropy"] for outputs, _ in found]),
+        "view:scores": torch.stack([columns(scores, outputs.probabilities) for outputs, scores in found]),
         "view:correct": torch.stack([outputs.correct for outputs, _ in found]),
         "view:cross_entropy": torch.stack([outputs.cross_entropy for outputs, _ in found]),
     }
@@ -164,8 +164,7 @@ def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int)
     selector = build_selector(settings, seed)
     views = scored.views
     loss = views["cross_entropy"] if settings.objective == "classification" else None
-    scores = selector.columns(views["scores"], views["entropy"])
-    selector.fit(views["confidence"], scores, views["correct"], cross_entropy=loss)
+    selector.fit(views["confidence"], views["scores"], views["correct"], cross_entropy=loss)
     given: tuple[Any, ...] = ()
     if settings.threshold == "test" and "test" in scored.outputs:
         given = _read(selector, scored.outputs["test"])
@@ -177,8 +176,7 @@ def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int)
 
 def _read(selector: Selector, outputs: Outputs) -> tuple[Tensor, Tensor]:
     """What `selector` reads of scored outputs: confidence (N,) and scores (N, S)."""
-    assert outputs.outlier_scores is not None
-    return outputs.confidence, selector.columns(outputs.outlier_scores, outputs.scores["entropy"])
+    return outputs.confidence, selector.columns(outputs.outlier_scores, outputs.probabilities)
 
 
 def build_selector(settings: SelectorSettings, seed: int) -> Selector:
