@@ -68,6 +68,28 @@ def test_an_mlp_on_a_table(table, scheme):
         assert np.array_equal(decision.accepted.numpy(), classifier.accept(X))
 
 
+class Saturated(nn.Module):
+    """Logarithms of probabilities as logits: minus infinity where a probability is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = mlp()
+
+    def forward(self, x):
+        return self.layers(x).softmax(-1).log()
+
+
+@pytest.mark.parametrize("entropy", ["true", "false"])
+def test_infinite_logits_are_decided_on(table, entropy):
+    X, y = table
+    overrides = (f"selector.entropy={entropy}", "outliers.scores=[neighbors, lof]", "selector.steps=50")
+    classifier = fast(Saturated(), "SFNN", overrides=overrides).fit(X, y)
+    far = np.concatenate([X[:5], X[:1] * 1e4])
+    assert np.isinf(classifier.ensemble_(torch.from_numpy(far)).detach().numpy()).any()
+    decision = classifier.predictor()(torch.from_numpy(far))
+    assert np.array_equal(classifier.accept(far), decision.accepted.numpy())
+
+
 @pytest.mark.parametrize("scheme", ["CBNN-OCM", "FNN"])
 def test_a_transformer_on_token_sequences(scheme):
     generator = torch.Generator().manual_seed(0)

@@ -177,6 +177,21 @@ def test_a_selector_is_its_config_and_its_tensors(kind):
     assert rebuilt.config() == selector.config()
 
 
+def test_the_entropy_is_the_last_column_and_cannot_be_forgotten():
+    confidence, scores, correct = draw()
+    probabilities = torch.stack([confidence, 1 - confidence], 1)
+    selector = Selector(entropy=True, training=QUICK)
+    columns = selector.columns(scores, probabilities)
+    assert torch.equal(columns[:, :4], scores)
+    torch.testing.assert_close(columns[:, 4], torch.distributions.Categorical(probabilities).entropy())
+    assert selector.columns(None, torch.eye(3)).tolist() == [[0], [0], [0]]
+    assert Selector().columns(scores, probabilities) is scores
+    with pytest.raises(ValueError, match="scores must end with the entropy"):
+        selector.fit(confidence, None, correct)
+    state = selector.fit(confidence, columns, correct).state_dict()
+    assert Selector.from_state(json.loads(json.dumps(selector.config())), state).entropy
+
+
 def test_export_takes_any_batch():
     selector = Selector(training=QUICK).fit(*draw())
     batch = Dim("batch", min=2, max=4096)
