@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,6 +16,7 @@ from calibrant.experiments.lab import Lab, MissingRecord
 from calibrant.experiments.study import EIGHT, first_ood, measured, temperature, trial
 from calibrant.experiments.tables import Cell, Table
 from calibrant.runs import write_bytes
+from calibrant.settings import load_settings
 
 CAUSES = "causes.yaml"
 
@@ -124,15 +126,25 @@ def _headline(name: str, lab: Lab) -> str:
     data, seeds = lab.settings.data, ", ".join(map(str, lab.seeds))
     about = (
         f"{data.source} against {data.uncertainty or 'its own outliers'}, {lab.settings.backbone.name},"
-        f" {data.train or 'all'} training examples, {lab.settings.fit.epochs} epochs,"
+        f" {data.train or 'all'} training examples, {lab.settings.fit.epochs} epochs and"
+        f" {lab.settings.finetune.epochs} of fine-tuning,"
         f" {lab.settings.posterior.members} members, seeds {seeds}. Percent, with 95 % intervals. Made by"
-        f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR{_splits(lab)}`; settings and grids in"
+        f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR{_options(lab)}`; settings and grids in"
         f" `{name}/`."
     )
     return f"## {name}\n\n{about}\n\n{Table(rows).markdown()}"
 
 
-def _splits(lab: Lab) -> str:
-    """The option that names the published split of D_u, if it was used."""
-    file = lab.settings.data.uncertainty_splits
-    return "" if file is None else f" -o data.uncertainty_splits={file}"
+def _options(lab: Lab) -> str:
+    """The options that make the profile's settings those of `lab`, but for the engine's."""
+    profile, own = (_flat(one.model_dump(mode="json")) for one in (load_settings(lab.settings.profile), lab.settings))
+    changed = [name for name in own if own[name] != profile.get(name) and not name.startswith("engine.")]
+    return "".join(f" -o {name}={own[name]}" for name in changed)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    found = {}
+    for name, value in values.items():
+        found.update(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value})
+    return found
