@@ -176,6 +176,7 @@ def test_claims_are_filled_in(lab, tmp_path):
         assert f"### {claim.text}" in text
     assert text.count("Not measured yet.") == sum(claim.cifar10_only for claim in CLAIMS)
     assert "Two epochs teach it little." in text
+    assert f" -o fit.epochs={lab.settings.fit.epochs}" in text
     assert write_claims(tmp_path / "results" / "tiny" / "records").read_text().count("Not measured yet.") == len(CLAIMS)
     with pytest.raises(ValueError, match="is not a folder"):
         write_claims(tmp_path / "nowhere")
