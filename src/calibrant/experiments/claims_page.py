@@ -13,6 +13,7 @@ from calibrant.experiments import coverage
 from calibrant.experiments.claims import CLAIMS, HARDLY, NEARLY_ONE
 from calibrant.experiments.findings import Claim, Finding, overall
 from calibrant.experiments.lab import Lab, MissingRecord
+from calibrant.experiments.plan import load_plan
 from calibrant.experiments.study import EIGHT, first_ood, measured, temperature, trial
 from calibrant.experiments.tables import Cell, Table
 from calibrant.runs import write_bytes
@@ -136,10 +137,13 @@ def _headline(name: str, lab: Lab) -> str:
 
 
 def _options(lab: Lab) -> str:
-    """The options that make the profile's settings those of `lab`, but for the engine's."""
+    """The options that make of the profile what `lab` ran, but for the engine's and the grids."""
     profile, own = (_flat(one.model_dump(mode="json")) for one in (load_settings(lab.settings.profile), lab.settings))
     changed = [name for name in own if own[name] != profile.get(name) and not name.startswith("engine.")]
-    return "".join(f" -o {name}={own[name]}" for name in changed)
+    options = [f"{name}={own[name]}" for name in changed]
+    if lab.plan.studies != load_plan(lab.settings.profile).studies:
+        options.append(f"study.studies=[{','.join(lab.plan.studies or ())}]")
+    return "".join(f" -o {option}" for option in options)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Plan(BaseModel):
             "avuc": (0.2, 0.5, 2),
             "soft_avuc": (0.2, 0.5, 2),
         },
-        description="the grid of lambda for each regularizer of the study `regularizers`",
+        description="the grid of lambda for each regularizer of the study `regularizers`, but the settings' own",
     )
     resamples: Annotated[int, Field(ge=2)] = Field(default=200, description="bootstrap draws that a record keeps")
     backbone: BackbonePlan = BackbonePlan()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,11 @@ class ReferencePoints(FittedModule):
         """||q_i - p_j||^2 for queries (M, D) and the reference points from start to stop: (M, stop - start)."""
         block = torch.addmm(self.norms[start:stop], queries, self.points[start:stop].T, alpha=-2)
         return (block + queries.square().sum(1, keepdim=True)).clamp(min=0)
+
+    def blocks(self, queries: Tensor, size: int) -> Iterator[tuple[int, Tensor]]:
+        """All squared distances from queries (M, D), `size` reference points at a time, with the first one's index."""
+        for start in range(0, self.points.shape[0], size):
+            yield start, self.squared_distances(queries, start, min(start + size, self.points.shape[0]))
 
 
 class DistanceScore(OutlierScore):
@@ -82,8 +87,7 @@ def distance_scores(
 ) -> list[Tensor]:
     """All `scores` of the queries (M, D) in one pass over the reference points."""
     parts: list[list[Any]] = [[] for _ in scores]
-    for start in range(0, references.points.shape[0], block_size):
-        squared = references.squared_distances(queries, start, min(start + block_size, references.points.shape[0]))
+    for start, squared in references.blocks(queries, block_size):
         for score, found in zip(scores, parts):
             found.append(score.partial(start, squared))
     return [score.combine(found, queries, references) for score, found in zip(scores, parts)]

@@ -61,13 +61,11 @@ class LocalOutlierFactorScore(NearestScore):
         queries = points[start : start + self.block_size]
         if len(points) == 1:  # its own neighbour, for want of another
             return queries.new_zeros(1, 1), torch.zeros(1, 1, dtype=torch.long, device=queries.device)
-        own = torch.arange(start, start + len(queries), device=queries.device)
-        parts = []
-        for first in range(0, len(points), self.block_size):
-            last = min(first + self.block_size, len(points))
-            itself = own[:, None] == torch.arange(first, last, device=queries.device)
-            squared = references.squared_distances(queries, first, last).masked_fill(itself, torch.inf)
-            parts.append(self.partial(first, squared))
+        numbers = torch.arange(len(points), device=queries.device)
+        own, parts = numbers[start : start + len(queries), None], []
+        for first, squared in references.blocks(queries, self.block_size):
+            itself = own == numbers[first : first + squared.shape[1]]
+            parts.append(self.partial(first, squared.masked_fill(itself, torch.inf)))
         distances, index = self.nearest(parts, queries, references)
         others = min(self.k, len(points) - 1)
         return distances[:, :others], index[:, :others]
