@@ -107,7 +107,7 @@ def test_weighted_mmce_is_the_printed_sum_without_the_terms_of_empty_groups(
 def test_the_published_variant_divides_twice(sample: list[tuple[float, int]]) -> None:
     r, c = tensors(sample)
     expected = published_weighted_mmce(r.numpy(), c.numpy(), 0.4)
-    value = weighted_mmce(r, c, normalization="published").item()
+    value = weighted_mmce(r, c, normalization="authors_code").item()
     assert value == pytest.approx(expected, rel=1e-4, abs=5e-3)  # its constants 1e-5 and 1e-10 are not ours
 
 
@@ -118,7 +118,7 @@ def test_the_published_variant_by_hand() -> None:
         (0.4**2 + 0.1**2 + 2 * 0.4 * 0.1 * k[0.3]) / 16 + 0.7**2 - 2 * (0.4 * 0.7 * k[0.1] + 0.1 * 0.7 * k[0.2]) / 4
     )
     r, c = torch.tensor([0.6, 0.9, 0.7], dtype=torch.float64), torch.tensor([1, 1, 0])
-    value = weighted_mmce(r, c, normalization="published")
+    value = weighted_mmce(r, c, normalization="authors_code")
     assert value.item() == pytest.approx(math.sqrt(squared), rel=1e-12)
 
 
@@ -160,7 +160,7 @@ def test_an_empty_group_is_dropped_with_its_gradient(c: int) -> None:
     value, reference = weighted_mmce(r, correct, squared=True), matrix_weighted(r, correct, 0.4)
     torch.testing.assert_close(value, reference)
     torch.testing.assert_close(torch.autograd.grad(value, r), torch.autograd.grad(reference, r))
-    published = weighted_mmce(r, correct, normalization="published")
+    published = weighted_mmce(r, correct, normalization="authors_code")
     assert published.item() == 0
     assert torch.autograd.grad(published, r)[0].tolist() == [0.0] * 4
 
@@ -175,7 +175,7 @@ def test_ties_and_the_ends_of_the_interval_have_the_gradient_of_the_matrix(c: li
 
 
 @pytest.mark.parametrize(
-    "module", [MMCE(), MMCE(squared=True), WeightedMMCE(), WeightedMMCE(normalization="published")]
+    "module", [MMCE(), MMCE(squared=True), WeightedMMCE(), WeightedMMCE(normalization="authors_code")]
 )
 def test_gradcheck_through_the_logits(module: torch.nn.Module) -> None:
     logits, labels = batch(12)

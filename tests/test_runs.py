@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from calibrant import runs
-from calibrant.runs import RunDirectory, RunError, read_tensors, stage_key, write_bytes, write_csv, write_tensors
+from calibrant.runs import RunDirectory, RunError, read_tensors, write_bytes, write_csv, write_tensors
+from calibrant.settings import key
 
 
 @pytest.fixture
@@ -24,8 +25,8 @@ def finish(stage):
 
 
 def test_keys_follow_content_not_order():
-    assert stage_key({"a": {"x": 1.0, "y": [1, 2]}}) == stage_key({"a": {"y": [1, 2], "x": 1.0}})
-    assert len({stage_key({"seed": seed}) for seed in range(100)}) == 100
+    assert key({"a": {"x": 1.0, "y": [1, 2]}}) == key({"a": {"y": [1, 2], "x": 1.0}})
+    assert len({key({"seed": seed}) for seed in range(100)}) == 100
 
 
 def test_a_finished_stage_is_found_again(stage, tmp_path):

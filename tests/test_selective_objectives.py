@@ -52,7 +52,7 @@ def test_printed_objective_is_the_double_sum(ties):
 
 def test_published_objective_is_unsigned_and_scaled():
     confidence, correct, logits = draw(25, 1)
-    objective = SelectiveCalibration(eta=0.03, variant="published")
+    objective = SelectiveCalibration(eta=0.03, variant="authors_code")
 
     def expected(x):
         gate = 1 / (1 + torch.exp(-x))
@@ -159,7 +159,7 @@ def test_objectives_describe_themselves():
         (lambda: SelectiveCalibration(width=0), "width"),
         (lambda: SelectiveCalibration(variant="other"), "variant"),
         (lambda: SelectiveCalibration(group=1), "group"),
-        (lambda: SelectiveCalibration(group=32, variant="published"), "group"),
+        (lambda: SelectiveCalibration(group=32, variant="authors_code"), "group"),
         (lambda: SelectiveClassification(coverage=1.5), "coverage"),
         (lambda: SelectiveClassification(penalty=0), "penalty"),
         (lambda: make_objective("other", {}), "objective must be one of"),

@@ -27,24 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from calibrant.settings import key
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-FORMAT = 1
 
 
 class RunError(RuntimeError):
     """A run directory that cannot be read or written: one sentence that says what to do."""
-
-
-def stage_key(inputs: Mapping[str, Any]) -> str:
-    """Hash of what determines a stage: equal content, equal key, whatever the order.
-
-    >>> stage_key({"a": 1, "b": 2}) == stage_key({"b": 2, "a": 1}) != stage_key({"a": 1, "b": 3})
-    True
-    """
-    text = json.dumps({"format": FORMAT, **inputs}, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
@@ -125,7 +115,7 @@ class Stage:
     def __init__(self, root: Path, name: str, inputs: Mapping[str, Any]) -> None:
         self.name = name
         self.inputs = dict(inputs)
-        self.key = stage_key(self.inputs)
+        self.key = key(self.inputs)
         self.path = root / f"{name}-{self.key}"
 
     @property

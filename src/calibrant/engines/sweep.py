@@ -9,7 +9,7 @@ from typing import Protocol
 
 from calibrant.engines.grid import Sweep
 from calibrant.engines.record import RECORD, SweepResult, TrialRow
-from calibrant.engines.trials import DataCache, Job, OnEnd, Outcome, open_workspace, trial_key
+from calibrant.engines.trials import DataCache, Job, OnEnd, Outcome, open_workspace
 from calibrant.runs import RunError
 
 
@@ -58,7 +58,7 @@ def _jobs(sweep: Sweep, out: Path) -> list[Job]:
     for trial in (sweep.baseline(), *sweep.trials()):
         settings = sweep.settings.with_(*trial.overrides)
         workspace = open_workspace(settings, out, data(settings))
-        key = trial_key(workspace, trial.scheme)
+        key = workspace.validation_stage(trial.scheme).key
         if key in seen:
             raise ValueError(
                 f"trials {seen[key]!r} and {trial.name!r} are the same to the network of {trial.scheme} and its"

@@ -7,13 +7,13 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from calibrant.runs import RunError, stage_key, write_json
+from calibrant.runs import RunError, write_json
 from calibrant.schemes import Scheme
 from calibrant.settings import DataSettings, Settings
 from calibrant.training import TrainingData, Workspace, open_data
@@ -54,13 +54,6 @@ class Job:
 
 
 OnEnd = Callable[[Job, Outcome], None]
-
-
-def trial_key(workspace: Workspace, scheme: Scheme | str) -> str:
-    """Equal for two trials that cannot but measure the same."""
-    settings, network = workspace.settings, replace(Scheme.parse(scheme), selective=False)
-    members = settings.posterior.members if network.bayesian else 1
-    return stage_key({"trial": workspace.stage(network).key, "members": members, "bins": settings.report.bins})
 
 
 def open_workspace(settings: Settings, out: Path, data: TrainingData | None = None) -> Workspace:

@@ -12,8 +12,8 @@ from calibrant.experiments.lab import Lab, write_compact
 from calibrant.experiments.measuring import detectors, measure
 from calibrant.experiments.systems import evaluation_of, outputs_of
 from calibrant.experiments.trials import Trial
-from calibrant.runs import read_json, stage_key
-from calibrant.settings import Settings
+from calibrant.runs import read_json
+from calibrant.settings import Settings, key
 from calibrant.training import Workspace, open_data, select_lambda
 
 
@@ -116,7 +116,7 @@ def _choose(lab: Lab, workspace: Workspace, choice: Choice) -> None:
 def choice_digest(lab: Lab, choice: Choice) -> str:
     """What a choice depends on, hashed."""
     trial = choice_trial(lab, choice)
-    return stage_key(
+    return key(
         {
             "settings": lab.digest(replace(trial, weight=1.0)),
             "grid": list(choice.grid),

@@ -24,8 +24,8 @@ from calibrant.experiments.estimates import Estimate, over_seeds
 from calibrant.experiments.measuring import DIGITS
 from calibrant.experiments.plan import Plan, parse_plan
 from calibrant.experiments.trials import Trial
-from calibrant.runs import read_json, stage_key, write_bytes
-from calibrant.settings import Settings, load_settings
+from calibrant.runs import read_json, write_bytes
+from calibrant.settings import Settings, identity, key, load_settings
 
 FORMAT = 1
 
@@ -76,7 +76,7 @@ class Lab:
 
     def digest(self, trial: Trial) -> str:
         """What a record of `trial` depends on, hashed."""
-        return stage_key({"format": FORMAT, **_relevant(self.settings.with_(*trial.overrides), trial)})
+        return key({"format": FORMAT, **_relevant(self.settings.with_(*trial.overrides), trial)})
 
     def path(self, trial: Trial) -> Path:
         """The file of the record."""
@@ -164,8 +164,7 @@ def _read_record(path: Path, changed: int) -> dict[str, Any]:
 
 def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
     """The settings that a trial's measures depend on; not where files lie or how results are drawn."""
-    values = settings.model_dump(mode="json")
-    scheme = trial.parsed
+    values, scheme = identity(settings), trial.parsed
     kept = {"seed": trial.seed, "readout": trial.readout, "precision": values["engine"]["precision"]}
     for name in ("data", "augmentation", "backbone", "fit"):
         kept[name] = values[name]
@@ -181,5 +180,5 @@ def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
     if scheme.ocm:
         kept["finetune"] = values["finetune"]
     if scheme.selective:
-        kept["outliers"], kept["selector"] = settings.outliers.identity(), settings.selector.identity()
+        kept["outliers"], kept["selector"] = values["outliers"], values["selector"]
     return kept

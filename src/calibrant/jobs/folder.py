@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.runs import RunError, read_json, write_bytes, write_json
 from calibrant.schemes import Scheme
-from calibrant.settings import EngineSettings, Settings, load_settings
+from calibrant.settings import Settings, first_difference, identity, load_settings
 
 if TYPE_CHECKING:
     from calibrant.evaluation import Evaluation
 
 RECORD = "run.json"
-# What may differ when a run is gone on with: where it is computed and how it is drawn. All else is the run.
-_FREE: Any = {"engine": set(EngineSettings.model_fields) - {"precision"}, "report": True}
 
 
 class Run:
@@ -66,12 +64,12 @@ class Run:
         writable(self.root)
         if not self.exists:
             return
-        here, there = (one.model_dump(mode="json", exclude=_FREE) for one in (settings, self.settings))
-        different = _first_difference(here, there)
-        if different is not None:
-            name, asked, found = different
+        stored = self.settings
+        name = first_difference(_fixed(settings), _fixed(stored))
+        if name is not None:
+            asked, found = settings.value(name), stored.value(name)
             raise ValueError(
-                f"{self.root} holds a run with {name}={found}, not {asked}; choose another --out, or go on with it:"
+                f"{self.root} holds a run with {name}={found}, not {asked}; choose another --out, or resume it:"
                 f" {self.resume_command}"
             )
 
@@ -108,11 +106,10 @@ class Run:
         return f"calibrant {command} --resume --out {self.root}"
 
 
-def _first_difference(here: Any, there: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    if isinstance(here, dict) and isinstance(there, dict):
-        found = (_first_difference(here[key], there.get(key), f"{name}.{key}".lstrip(".")) for key in here)
-        return next((one for one in found if one is not None), None)
-    return None if here == there else (name, here, there)
+def _fixed(settings: Settings) -> dict[str, Any]:
+    """What a run cannot change on resume: all but where it is computed and how it is drawn."""
+    counted = identity(settings)
+    return {**counted, "engine": {"precision": counted["engine"]["precision"]}, "report": {}}
 
 
 def open_runs(path: str | Path) -> list[Run]:

@@ -22,7 +22,7 @@ REGULARIZERS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
     {
         "mmce": MMCE,
         "weighted_mmce": WeightedMMCE,
-        "weighted_mmce_code": partial(WeightedMMCE, normalization="published"),
+        "weighted_mmce_code": partial(WeightedMMCE, normalization="authors_code"),
         "esd": ESD,
         "dece": DECE,
         "focal": FocalLoss,

@@ -11,7 +11,7 @@ from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 from calibrant.regularizers.inputs import confidence_and_correct, predicted
 
-Normalization = Literal["printed", "published"]
+Normalization = Literal["paper", "authors_code"]
 
 
 def mmce(confidence: Any, correct: Any, width: float = 0.4, *, squared: bool = False) -> Tensor:
@@ -33,36 +33,36 @@ def weighted_mmce(
     width: float = 0.4,
     *,
     squared: bool = False,
-    normalization: Normalization = "printed",
+    normalization: Normalization = "paper",
 ) -> Tensor:
     """MMCE with the n_c correct and the n - n_c wrong examples each averaged on their own.
 
     ( sum_ij a_i a_j exp(-|r_i - r_j| / width) )^(1/2), with a_i = (1 - r_i) / n_c where c_i = 1 and
     a_i = -r_i / (n - n_c) where c_i = 0. Without a member, a group has no terms: the other group's remain.
 
-    `normalization="published"` is the variant of the published code: its averages are divided by the squared group
+    `normalization="authors_code"` is the variant of the published code: its averages are divided by the squared group
     sizes once more, a_i = (1 - r_i) / n_c^2 and -r_i / (n - n_c)^2, and the value is 0 where a group is empty.
 
     >>> confidence, correct = torch.tensor([0.6, 0.9, 0.7]), torch.tensor([1, 1, 0])
     >>> weighted_mmce(confidence, correct)
     tensor(0.5305)
-    >>> weighted_mmce(confidence, correct, normalization="published")
+    >>> weighted_mmce(confidence, correct, normalization="authors_code")
     tensor(0.6105)
     """
     r, c = confidence_and_correct(confidence, correct)
     _known(normalization)
     right, wrong = c.sum(), (1 - c).sum()
-    power = 1 if normalization == "printed" else 2
+    power = 1 if normalization == "paper" else 2
     weights = torch.where(c > 0, (1 - r) / right.clamp(min=1) ** power, -r / wrong.clamp(min=1) ** power)
-    if normalization == "published":
+    if normalization == "authors_code":
         weights = weights * ((right > 0) & (wrong > 0))
     form = laplacian_quadratic_form(r, weights, width)
     return form if squared else safe_sqrt(form)
 
 
 def _known(normalization: str) -> None:
-    if normalization not in ("printed", "published"):
-        raise ValueError(f"normalization must be 'printed' or 'published', not {normalization!r}")
+    if normalization not in ("paper", "authors_code"):
+        raise ValueError(f"normalization must be 'paper' or 'authors_code', not {normalization!r}")
 
 
 class MMCE(nn.Module):
@@ -90,7 +90,7 @@ class WeightedMMCE(nn.Module):
     tensor(0.6548)
     """
 
-    def __init__(self, width: float = 0.4, *, squared: bool = False, normalization: Normalization = "printed") -> None:
+    def __init__(self, width: float = 0.4, *, squared: bool = False, normalization: Normalization = "paper") -> None:
         super().__init__()
         checks.positive("width", width)
         _known(normalization)

@@ -41,7 +41,7 @@ def selective_mmce(
 class SelectiveCalibration:
     """( sum_ij e_i e_j g_i g_j k(r_i, r_j) )^(1/2) - eta sum_i log g_i, the log as a barrier that keeps coverage up.
 
-    `variant="printed"`: e = c - r, sums as printed in the paper. `variant="published"`: e = |c - r|^2, the root
+    `variant="paper"`: e = c - r, sums as printed in the paper. `variant="authors_code"`: e = |c - r|^2, the root
     divided by sqrt(n) and the barrier by n, as in the code published with it.
 
     With `group=b` the double sum is replaced by its mean over all groups of b of the examples,
@@ -52,7 +52,7 @@ class SelectiveCalibration:
 
     eta: float = 0.01
     width: float = 0.2
-    variant: Literal["printed", "published"] = "printed"
+    variant: Literal["paper", "authors_code"] = "paper"
     group: int | None = None
 
     name: ClassVar[str] = "calibration"
@@ -61,17 +61,17 @@ class SelectiveCalibration:
         if not self.eta >= 0:
             raise ValueError(f"eta must not be negative, not {self.eta}")
         checks.positive("width", self.width)
-        if self.variant not in ("printed", "published"):
-            raise ValueError(f"variant must be 'printed' or 'published', not {self.variant!r}")
-        if self.group is not None and (self.variant != "printed" or self.group < 2):
-            raise ValueError("group must be None or at least 2, and None with variant='published'")
+        if self.variant not in ("paper", "authors_code"):
+            raise ValueError(f"variant must be 'paper' or 'authors_code', not {self.variant!r}")
+        if self.group is not None and (self.variant != "paper" or self.group < 2):
+            raise ValueError("group must be None or at least 2, and None with variant='authors_code'")
 
     def __call__(self, logits: Tensor, examples: Examples) -> Tensor:
         """The objective at the selector's logits (n,), g = sigmoid(logits)."""
         n = len(logits)
         error = examples.correct - examples.confidence
         barrier = -functional.logsigmoid(logits)
-        if self.variant == "published":
+        if self.variant == "authors_code":
             form = laplacian_quadratic_form(examples.confidence, error.square() * logits.sigmoid(), self.width)
             return safe_sqrt(form) / math.sqrt(n) + self.eta * barrier.mean()
         weights = error * logits.sigmoid()
@@ -84,7 +84,7 @@ class SelectiveCalibration:
 
     def size(self, n: int) -> int:
         """How many examples the objective of n examples sums over."""
-        if self.variant == "published":
+        if self.variant == "authors_code":
             return 1
         return n if self.group is None else min(self.group, n)
 

@@ -15,6 +15,8 @@ from calibrant.selective.fitting import FitReport, Training, fit_network
 from calibrant.selective.network import SelectorNetwork
 from calibrant.selective.objectives import Examples, SelectorObjective, describe_objective, make_objective
 
+_BEFORE = {"printed": "paper", "published": "authors_code"}  # names of variants in what 0.1.0 wrote
+
 
 class Selector(BaseSelector):
     """A small network on standardised (confidence, scores), fitted to the selective objective; eq. sel-cal-loss-bayes.
@@ -81,6 +83,8 @@ class Selector(BaseSelector):
     def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Selector:
         """Rebuild a fitted selector from what `config()` and `state_dict()` returned."""
         settings = dict(config)
+        if settings.get("variant") in _BEFORE:
+            settings["variant"] = _BEFORE[settings["variant"]]
         inputs, training = settings.pop("inputs"), Training(**settings.pop("training"))
         selector = cls(training=training, **settings)
         if inputs is not None:

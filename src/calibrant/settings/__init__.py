@@ -1,5 +1,6 @@
 """Settings, validated. Nothing here imports torch, so that the command line starts at once."""
 
+from calibrant.settings.dependence import first_difference, identity, key
 from calibrant.settings.groups import (
     AugmentationSettings,
     BackboneSettings,
@@ -38,6 +39,9 @@ __all__ = [
     "ReportSettings",
     "SelectorSettings",
     "Settings",
+    "first_difference",
+    "identity",
+    "key",
     "load_settings",
     "profiles",
     "setting_names",

@@ -7,7 +7,7 @@ Loss weights are in the one convention of this library, means over the batch:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,19 +33,9 @@ FinalFraction = Annotated[
 
 
 class Group(BaseModel):
-    """Settings that belong together.
-
-    `later` names those that came when there were results already; at their defaults they change nothing.
-    """
+    """Settings that belong together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-    later: ClassVar[frozenset[str]] = frozenset()
-
-    def identity(self) -> dict[str, Any]:
-        """What a result depends on, for JSON: all but the later ones at their defaults."""
-        values = self.model_dump(mode="json")
-        fields = type(self).model_fields
-        return {name: v for name, v in values.items() if name not in self.later or v != fields[name].default}
 
 
 class ByFamily(Group):
@@ -202,7 +192,6 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(Group):
     """The outlier scores that the selector reads."""
 
-    later = frozenset({"bandwidth", "neighbor_distance", "lof_neighbors"})
     scores: tuple[Literal["density", "forest", "svm", "neighbors", "lof"], ...] = Field(
         default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
     )
@@ -220,12 +209,11 @@ class OutlierSettings(Group):
 class SelectorSettings(Group):
     """The selector and its threshold."""
 
-    later = frozenset({"entropy"})
     objective: Literal["calibration", "classification"] = Field(
         default="calibration", description="what it is trained for: calibration (the paper), classification"
     )
-    variant: Literal["printed", "published"] = Field(
-        default="printed", description="of the calibration objective: printed, published"
+    variant: Literal["paper", "authors_code"] = Field(
+        default="paper", description="of the calibration objective: paper, authors_code"
     )
     eta: NonNegative = Field(default=0.01, description="weight of the barrier that keeps it from rejecting all")
     width: Positive = Field(default=0.2, description="of the kernel between two confidences")

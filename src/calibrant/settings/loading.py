@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from calibrant.settings.dependence import renamed
 from calibrant.settings.groups import (
     AugmentationSettings,
     BackboneSettings,
@@ -46,9 +47,25 @@ class Settings(Group):
     report: ReportSettings = ReportSettings()
     engine: EngineSettings = EngineSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        return renamed(values) if isinstance(values, Mapping) else values
+
     def to_yaml(self) -> str:
         """All settings, as the YAML that `load_settings` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+    def value(self, name: str) -> Any:
+        """The setting with a dotted name, as a JSON value.
+
+        >>> Settings().value("fit.rate")
+        0.1
+        """
+        node: Any = self.model_dump(mode="json")
+        for part in name.split("."):
+            node = node[part]
+        return node
 
     def with_(self, *overrides: str) -> Settings:
         """A copy with `key.sub=value` overrides.
@@ -63,7 +80,7 @@ def profiles() -> tuple[str, ...]:
     """Names of the profiles that are shipped.
 
     >>> profiles()
-    ('embedded', 'micro', 'paper', 'paper-code', 'small', 'small-cifar10')
+    ('cifar10', 'cifar100', 'embedded', 'micro', 'paper', 'paper-code', 'small', 'small-cifar10')
     """
     folder = resources.files("calibrant") / "profiles"
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))

@@ -7,13 +7,13 @@ networks, by giving the same noise to other weights.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from calibrant.schemes import Scheme
-from calibrant.settings import OptimizerSettings, Settings
+from calibrant.settings import Settings, identity
 from calibrant.training.inputs import TrainingData, fingerprint
 
 
@@ -37,8 +37,8 @@ def fit_inputs(scheme: Scheme, settings: Settings, data: TrainingData, network: 
         "network": network_identity(settings, network),
         "normalize": settings.data.normalize,
         "precision": settings.engine.precision,
-        "augmentation": settings.augmentation.model_dump(),
-        "optimizer": _optimizer(settings.fit, scheme),
+        "augmentation": identity(settings)["augmentation"],
+        "optimizer": _optimizer(settings, "fit", scheme),
         **_loss(scheme, settings),
         "train": fingerprint(data.train),
         "validation": fingerprint(data.validation),
@@ -51,7 +51,7 @@ def finetune_inputs(scheme: Scheme, settings: Settings, data: TrainingData, pare
         "stage": "fine-tune",
         "scheme": str(scheme),
         "parent": parent,
-        "optimizer": _optimizer(settings.finetune, scheme),
+        "optimizer": _optimizer(settings, "finetune", scheme),
         **_loss(scheme, settings),
         "uncertainty": fingerprint(data.uncertainty),
     }
@@ -75,33 +75,36 @@ def validate_inputs(parent: str, members: int, bins: int) -> dict[str, Any]:
 
 def score_inputs(settings: Settings, parent: str) -> dict[str, Any]:
     """What determines the outlier scores beside the predictions with the key `parent`."""
-    augmented = settings.augmentation.model_dump() if settings.selector.views > 1 else None
+    counted = identity(settings)
     return {
         "stage": "score",
         "parent": parent,
-        "outliers": settings.outliers.identity(),
+        "outliers": counted["outliers"],
         "feature_layer": settings.backbone.feature_layer,
         "views": settings.selector.views,
-        "augmentation": augmented,
+        "augmentation": counted["augmentation"] if settings.selector.views > 1 else None,
         **({"entropy": True} if settings.selector.entropy else {}),
     }
 
 
 def select_inputs(settings: Settings, parent: str) -> dict[str, Any]:
     """What determines the selector on the outlier scores with the key `parent`."""
-    return {"stage": "select", "parent": parent, "selector": settings.selector.identity()}
+    return {"stage": "select", "parent": parent, "selector": identity(settings)["selector"]}
 
 
-def _optimizer(settings: OptimizerSettings, scheme: Scheme) -> dict[str, Any]:
-    values = settings.model_dump(mode="json")
-    return {**values, "clip_norm": settings.clip_norm.of(scheme.family)}
+def _optimizer(settings: Settings, stage: Literal["fit", "finetune"], scheme: Scheme) -> dict[str, Any]:
+    return {**identity(settings)[stage], "clip_norm": getattr(settings, stage).clip_norm.of(scheme.family)}
 
 
 def _loss(scheme: Scheme, settings: Settings) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    counted, loss = identity(settings), dict[str, Any]()
     if scheme.bayesian:
-        found["posterior"] = settings.posterior.model_dump(exclude={"members"})
+        loss["posterior"] = _without(counted["posterior"], "members")
     if scheme.calibrated:
-        chosen = settings.calibration.model_dump(exclude={"grid", "max_accuracy_drop"})
-        found["calibration"] = {**chosen, "weight": settings.calibration.weight.of(scheme.family)}
-    return found
+        weight = settings.calibration.weight.of(scheme.family)
+        loss["calibration"] = {**_without(counted["calibration"], "grid", "max_accuracy_drop"), "weight": weight}
+    return loss
+
+
+def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}

@@ -99,9 +99,7 @@ class Workspace:
     def validation(self, scheme: Scheme | str) -> dict[str, float]:
         """Accuracy, cross-entropy and ECE of the whole ensemble on validation data; no other data is looked at."""
         scheme = _unselective(scheme)
-        members = self.settings.posterior.members if scheme.bayesian else 1
-        inputs = keys.validate_inputs(self.stage(scheme).key, members, self.settings.report.bins)
-        stage = self.run.stage(f"validate-{scheme}", inputs)
+        stage = self.validation_stage(scheme)
         if not self.finished(stage):
             model, seed = self.model(scheme), derive(self.settings.seed, "members") >> 1
             with self.unfinished(stage) as to_do:
@@ -110,13 +108,20 @@ class Workspace:
                         model,
                         self.data.validation,
                         self.fabric,
-                        members=members,
+                        members=stage.inputs["members"],
                         seed=seed,
                         bins=self.settings.report.bins,
                     )
                     if self.fabric.is_global_zero:
                         stage.finish(found, {})
         return {name: float(value) for name, value in stage.result.items()}
+
+    def validation_stage(self, scheme: Scheme | str) -> Stage:
+        """The stage of the measures on validation data, run or not; of equal keys for what must measure the same."""
+        scheme = _unselective(scheme)
+        members = self.settings.posterior.members if scheme.bayesian else 1
+        inputs = keys.validate_inputs(self.stage(scheme).key, members, self.settings.report.bins)
+        return self.run.stage(f"validate-{scheme}", inputs)
 
     def with_settings(self, *overrides: str) -> Workspace:
         """The same data and run directory with `key.sub=value` overrides."""
