@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from calibrant.backbones import build
-from calibrant.engines.parquet_parts import ParquetInput
-from calibrant.engines.storage import Folder
-from calibrant.engines.workers import PartWorker
-from calibrant.posterior import MeanField
-from calibrant.predictor import Backbone, Predictor
+from calibrant.deploy import Backbone, Predictor
+from calibrant.deploy.spread.parquet_parts import ParquetInput
+from calibrant.deploy.spread.part_worker import PartWorker
+from calibrant.deploy.spread.storage import Folder
+from calibrant.posteriors.mean_field import MeanField
 from calibrant.training import Normalize
 
 NETWORK, SHAPE, CLASSES, BATCH = "wrn-16-1", (3, 32, 32), 100, 64

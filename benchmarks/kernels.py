@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.measure import Row, best_of
 from calibrant.backbones import WideResNet
-from calibrant.regularizers import REGULARIZERS, mmce
+from calibrant.losses import REGULARIZERS, mmce
 
 
 def _matrix_mmce(confidence: Tensor, correct: Tensor) -> Tensor:

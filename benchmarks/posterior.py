@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Row, best_of
 from calibrant.backbones import MLP, WideResNet
-from calibrant.posterior import MeanField
+from calibrant.posteriors.mean_field import MeanField
 
 
 def _steps(

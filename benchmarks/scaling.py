@@ -19,10 +19,10 @@ import torch
 
 from benchmarks.measure import Row
 from calibrant.backbones import build
-from calibrant.engines import RayPrediction
-from calibrant.engines.ray_cluster import cluster
-from calibrant.posterior import MeanField
-from calibrant.predictor import Backbone, Predictor
+from calibrant.deploy import Backbone, Predictor
+from calibrant.deploy.spread.ray_predict import RayPrediction
+from calibrant.posteriors.mean_field import MeanField
+from calibrant.runs.ray_cluster import cluster
 
 NETWORK, INPUTS, MEMBERS = "mlp-1024-1024", 64, 20
 PART_ROWS, PARTS, BATCH = 512, 16, 256

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from benchmarks.measure import Row, seconds
 from calibrant import metrics
-from calibrant.outliers import OutlierScores
-from calibrant.predictor import EarlyStopping, Predictor
+from calibrant.config import load_settings
+from calibrant.deploy import EarlyStopping, Predictor
+from calibrant.detectors import OutlierScores
 from calibrant.selective import Selector, Training
-from calibrant.settings import load_settings
 from calibrant.training import Workspace, open_data
 
 

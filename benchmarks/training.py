@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Row, best_of
 from calibrant.backbones import MLP, WideResNet
+from calibrant.config import EngineSettings, FitSettings
 from calibrant.data import Augmentation
-from calibrant.objective import Objective
-from calibrant.settings import EngineSettings, FitSettings
+from calibrant.losses.objective import Objective
 from calibrant.training.distributed import make_fabric
 from calibrant.training.loop import Loop, Plan
 from calibrant.training.step import Batch

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from calibrant import Ensemble, MeanField, Objective
 from calibrant.backbones import build
+from calibrant.backbones.normalization import Normalize
 from calibrant.data import open_source
-from calibrant.normalization import Normalize
-from calibrant.outliers import OutlierScores
-from calibrant.predictor import Backbone, Predictor
+from calibrant.deploy import Backbone, Predictor
+from calibrant.detectors import OutlierScores
 from calibrant.selective import Selector, Training
 
 SHAPE, CLASSES = (1, 8, 8), 10

@@ -10,10 +10,10 @@ import torch
 
 from calibrant import MeanField
 from calibrant.backbones import build
-from calibrant.engines import Parameter, Sweep
-from calibrant.predictor import Backbone, Predictor
-from calibrant.schemes import Scheme
-from calibrant.settings import load_settings
+from calibrant.config import load_settings
+from calibrant.config.schemes import Scheme
+from calibrant.deploy import Backbone, Predictor
+from calibrant.training.sweeps.grid import Parameter, Sweep
 
 # Ray leaves sockets and log files to the garbage collector, and uses what others have deprecated.
 RAY = [

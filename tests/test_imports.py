@@ -10,8 +10,8 @@ import pytest
 import calibrant
 
 SOURCE = Path(calibrant.__file__).parent
-CORE = ["checks", "kernels", "noise", "native", "reparametrization", "features", "predictions", "ensemble", "posterior"]
-CORE += ["objective", "ood_scores", "posthoc", "regularizers", "metrics", "outliers", "selective"]
+CORE = ["checks", "kernels", "adapters", "metrics", "predictions", "posteriors", "losses", "calibrators", "detectors"]
+CORE += ["selective"]
 
 
 def run(code: str) -> str:
@@ -26,8 +26,8 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
 
 def test_using_every_core_name_imports_torch_and_numpy_only() -> None:
     """scikit-learn and SciPy take a second to import: what fits a forest imports them, what names one does not."""
-    names = ("MeanField", "Ensemble", "Objective", "Scheme", "Selector", "kernels", "metrics", "ood_scores")
-    names += ("outliers", "posthoc", "regularizers", "selective")
+    names = ("MeanField", "Ensemble", "Objective", "Scheme", "Selector", "kernels", "metrics", "posteriors")
+    names += ("detectors", "calibrators", "losses", "selective")
     code = f"import sys, calibrant; [getattr(calibrant, n) for n in {names}]; print(*sys.modules)"
     assert not {"sklearn", "scipy", "torchmetrics", "pandas", "pydantic"} & set(run(code).split())
 

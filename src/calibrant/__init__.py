@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CalibratedClassifier": "calibrant.training.estimator",
-    "Decision": "calibrant.predictor",
-    "Ensemble": "calibrant.ensemble",
-    "MeanField": "calibrant.posterior",
-    "Objective": "calibrant.objective",
+    "CalibratedClassifier": "calibrant.deploy.estimator",
+    "Decision": "calibrant.deploy",
+    "Ensemble": "calibrant.posteriors.ensemble",
+    "MeanField": "calibrant.posteriors.mean_field",
+    "Objective": "calibrant.losses.objective",
     "Predictions": "calibrant.predictions",
-    "Predictor": "calibrant.predictor",
-    "Scheme": "calibrant.schemes",
+    "Predictor": "calibrant.deploy",
+    "Scheme": "calibrant.config.schemes",
     "Selector": "calibrant.selective",
-    "load": "calibrant.predictor",
+    "load": "calibrant.deploy",
 }
-_ROOMS = ["audit", "backbones", "data", "evaluation", "kernels", "metrics", "ood_scores", "outliers", "posthoc"]
-_ROOMS += ["regularizers", "report", "selective"]
+_ROOMS = ["audit", "backbones", "calibrators", "data", "detectors", "evaluation", "kernels", "losses", "metrics"]
+_ROOMS += ["posteriors", "report", "selective"]
 
 __all__ = [*_HOMES, *_ROOMS]  # noqa: PLE0604
 
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     from calibrant import (
         audit,
         backbones,
+        calibrators,
         data,
+        detectors,
         evaluation,
         kernels,
+        losses,
         metrics,
-        ood_scores,
-        outliers,
-        posthoc,
-        regularizers,
+        posteriors,
         report,
         selective,
     )
-    from calibrant.ensemble import Ensemble
-    from calibrant.objective import Objective
-    from calibrant.posterior import MeanField
+    from calibrant.config.schemes import Scheme
+    from calibrant.deploy import Decision, Predictor, load
+    from calibrant.deploy.estimator import CalibratedClassifier
+    from calibrant.losses.objective import Objective
+    from calibrant.posteriors.ensemble import Ensemble
+    from calibrant.posteriors.mean_field import MeanField
     from calibrant.predictions import Predictions
-    from calibrant.predictor import Decision, Predictor, load
-    from calibrant.schemes import Scheme
     from calibrant.selective import Selector
-    from calibrant.training.estimator import CalibratedClassifier

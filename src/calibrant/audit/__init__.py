@@ -13,9 +13,9 @@ from calibrant.audit.diagnosis import diagnose, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.tables import Table
 from calibrant.evaluation import Evaluation, Outcome, Resampling, Row, coverage_curves, summarize
+from calibrant.files import RunError
 from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.report.page import Example, write_page
-from calibrant.runs import RunError
 
 __all__ = ["ROLES", "AuditResult", "Progress", "audit"]
 

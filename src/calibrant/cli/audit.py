@@ -51,7 +51,7 @@ def command(
     columns["correct"] = correct
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
     if page is not None:
-        from calibrant.jobs import writable
+        from calibrant.files import writable
 
         writable(page.parent)
     from calibrant.audit import audit

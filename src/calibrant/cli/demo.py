@@ -37,7 +37,7 @@ def command(
     Four fits, four fine-tunes and eight selectors for each seed, on data that come with the installation; tested on
     digits, and on letters (near) and photographs (far) that training never saw. About two minutes on two cores.
     """
-    from calibrant.jobs import Run
+    from calibrant.runs.run import Run
 
     if resume:
         options.refuse_beside_resume(profile, settings, override, seed)
@@ -49,7 +49,7 @@ def command(
     else:
         chosen = options.read_settings(profile, settings, override or (), engine__device=device, seed=seed)
         numbers, asked = list(range(chosen.seed, chosen.seed + seeds)), options.command_line()
-    from calibrant.jobs import run_demo
+    from calibrant.deploy.demo import run_demo
 
     labels = {number: f"seed {number}" for number in numbers}
     stopped = resumable(lambda: f"stopped; to go on: calibrant demo --resume --out {out}")

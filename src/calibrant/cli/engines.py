@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from calibrant.engines import Resources
+    from calibrant.runs.resources import Resources
 
 Engine = Annotated[
     str, typer.Option("--engine", metavar="NAME", help="local, or ray: spread over the processes of a Ray cluster.")
@@ -43,7 +43,7 @@ class Where:
 
     def parsed(self) -> Resources:
         """The resources."""
-        from calibrant.engines import Resources
+        from calibrant.runs.resources import Resources
 
         return Resources.parse(self.resources)
 

@@ -33,7 +33,10 @@ def command(
 
     Thresholds are those of the run's validation data, on any data.
     """
-    from calibrant.jobs import evaluate_run, open_runs, table_of, writable, write_table
+    from calibrant.deploy.evaluating import evaluate_run
+    from calibrant.deploy.reporting import table_of, write_table
+    from calibrant.files import writable
+    from calibrant.runs.run import open_runs
 
     runs = open_runs(run)
     if out is not None:

@@ -52,7 +52,7 @@ def _machine(name: str | None, profile: str | None, as_json: bool) -> None:
 
     import torch
 
-    from calibrant.jobs import choose_device
+    from calibrant.adapters.devices import choose_device
 
     packages = ("calibrant", "torch", "numpy", "scikit-learn", "lightning-fabric", "pydantic", "ray", "onnxruntime")
     installed = {str(one.metadata["Name"]).lower().replace("_", "-"): one.version for one in distributions()}
@@ -78,7 +78,7 @@ def _machine(name: str | None, profile: str | None, as_json: bool) -> None:
 
 
 def _settings(name: str | None, profile: str | None, as_json: bool) -> None:
-    from calibrant.settings import Settings, load_settings
+    from calibrant.config import Settings, load_settings
 
     chosen = Settings() if profile is None else load_settings(profile)
     rows = [row for row in _fields(chosen) if name is None or (row["name"] + ".").startswith(name + ".")]
@@ -110,14 +110,14 @@ def _fields(model: Any, prefix: str = "") -> Iterator[dict[str, Any]]:
 def _profiles(name: str | None, profile: str | None, as_json: bool) -> None:
     from importlib import resources
 
-    from calibrant.settings import load_settings, profiles
+    from calibrant.config import load_settings, profiles
 
     if name is not None:
         settings = load_settings(name)  # says which name is the nearest
         if as_json:
             output.print_json(settings.model_dump(mode="json"))
             return
-        text = (resources.files("calibrant") / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
+        text = (resources.files("calibrant.config") / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
         output.print_lines(f"profile: {name}", text.rstrip())
         return
     found = {one: load_settings(one) for one in profiles()}
@@ -132,7 +132,7 @@ def _profiles(name: str | None, profile: str | None, as_json: bool) -> None:
 
 
 def _schemes(name: str | None, profile: str | None, as_json: bool) -> None:
-    from calibrant.schemes import Scheme
+    from calibrant.config.schemes import Scheme
 
     rows = {
         str(one): [str(link) for link in one.chain] for one in Scheme.all() if name is None or one == Scheme.parse(name)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from calibrant.schemes import Scheme
-    from calibrant.settings import Settings
+    from calibrant.config import Settings
+    from calibrant.config.schemes import Scheme
 
 Profile = Annotated[
     str | None,
@@ -42,7 +42,7 @@ def read_settings(
     profile: str | None, file: Path | None, overrides: Sequence[str], **named: str | int | Sequence[str] | None
 ) -> Settings:
     """A profile, then a file, then overrides, then options of their own (`data__source="embedded"`), if given."""
-    from calibrant.settings import load_settings
+    from calibrant.config import load_settings
 
     own = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in named.items() if value is not None]
     settings = load_settings(profile or "embedded", file, [*overrides, *own])
@@ -66,14 +66,14 @@ def on_device(settings: Settings, device: str | None) -> Settings:
 def check_device(name: str) -> None:
     """Refuse a device that is not there, before anything else is done."""
     if name not in ("auto", "cpu"):
-        from calibrant.jobs import choose_device
+        from calibrant.adapters.devices import choose_device
 
         choose_device(name)
 
 
 def parse_schemes(names: Sequence[str] | None, default: str) -> list[Scheme]:
     """The schemes by name, in the order of `Scheme.all`; `all` means all sixteen."""
-    from calibrant.schemes import Scheme
+    from calibrant.config.schemes import Scheme
 
     wanted = names or [default]
     if any(name.lower() == "all" for name in wanted):

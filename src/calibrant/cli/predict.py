@@ -16,7 +16,7 @@ from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from calibrant.jobs.predicting import Count
+    from calibrant.deploy.tables import Count
 
 
 EXAMPLES = """
@@ -60,8 +60,10 @@ def command(
     compared with the threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are raw:
     normalization is part of the model. The file appears when it is whole.
     """
-    from calibrant.jobs import at_coverage, choose_device, predictor_folder
-    from calibrant.predictor import EarlyStopping, load
+    from calibrant.adapters.devices import choose_device
+    from calibrant.deploy import EarlyStopping, load
+    from calibrant.deploy.deploying import at_coverage
+    from calibrant.runs.run import predictor_folder
 
     engine, local = _engine(where, device, workers), where.engine == "local"
     predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto") if local else "cpu")
@@ -89,12 +91,12 @@ def command(
 def _engine(where: Where, device: str | None, workers: int | None) -> Callable[..., Count]:
     """What predicts: this process, or a Ray cluster."""
     if not where.on_ray(workers=workers):
-        from calibrant.jobs import predict_table
+        from calibrant.deploy.tables import predict_table
 
         if where.resources is not None:
             raise ValueError("--resources needs --engine ray; here, OMP_NUM_THREADS is the number of threads")
         return predict_table
-    from calibrant.engines import RayPrediction
+    from calibrant.deploy.spread.ray_predict import RayPrediction
 
     if device is not None:
         raise ValueError("--device is for the local engine; with --engine ray, --resources gpu=1 asks for accelerators")

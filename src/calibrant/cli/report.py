@@ -28,7 +28,9 @@ def command(
 
     Runs of the same scheme with different seeds are averaged, with intervals over inputs and seeds.
     """
-    from calibrant.jobs import open_runs, report_page, writable
+    from calibrant.deploy.reporting import report_page
+    from calibrant.files import writable
+    from calibrant.runs.run import open_runs
 
     opened = [run for path in runs for run in open_runs(path)]
     target = runs[0] / "report.html" if out is None else out

@@ -53,7 +53,7 @@ def command(
     Studies share one run directory, so nothing is trained twice; a run that was stopped goes on when it is started
     again. Settings of the studies themselves (grids, seeds) are overridden with -o study.KEY=VALUE.
     """
-    from calibrant.experiments import open_lab, redraw, reproduce, write_claims
+    from calibrant.studies import open_lab, redraw, reproduce, write_claims
 
     if study == "claims":
         folder = source or out or Path("results")

@@ -16,8 +16,10 @@ from calibrant.cli.groups import grouped
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from calibrant.engines import Engine, Sweep, SweepResult, TrialRow
-    from calibrant.settings import Settings
+    from calibrant.config import Settings
+    from calibrant.training.sweeps.grid import Sweep
+    from calibrant.training.sweeps.record import SweepResult, TrialRow
+    from calibrant.training.sweeps.sweep import Engine
 
 EXAMPLES = """
 calibrant sweep --param lambda=0.2,0.4,...,1,2,...,10 --scheme CBNN --data embedded --out sweep
@@ -75,7 +77,8 @@ def command(
     they are. Trials are fits in the run cache of DIR, so finished ones are reused, and interrupted ones go on. Writes
     sweep.json, sweep.csv and pareto.png.
     """
-    from calibrant.engines import SweepResult, check_finished, run_sweep
+    from calibrant.training.sweeps.record import SweepResult
+    from calibrant.training.sweeps.sweep import check_finished, run_sweep
 
     engine = _engine(where, asha, retries)
     if resume:
@@ -96,7 +99,8 @@ def command(
 
 
 def _engine(where: Where, asha: bool, retries: int) -> Engine:
-    from calibrant.engines import LocalEngine, RayEngine
+    from calibrant.runs.local import LocalEngine
+    from calibrant.runs.ray_sweep import RayEngine
 
     wanted = where.parsed()
     if where.on_ray(asha=asha):
@@ -107,8 +111,8 @@ def _engine(where: Where, asha: bool, retries: int) -> Engine:
 
 
 def _sweep(settings: Settings, scheme: str, params: list[str]) -> Sweep:
-    from calibrant.engines import Parameter, Sweep
-    from calibrant.schemes import Scheme
+    from calibrant.config.schemes import Scheme
+    from calibrant.training.sweeps.grid import Parameter, Sweep
 
     return Sweep(settings, Scheme.parse(scheme), tuple(Parameter.parse(text) for text in params))
 

@@ -50,7 +50,7 @@ def command(
     is not done again; other settings need another RUN.
     """
     named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood, "backbone__name": backbone}
-    from calibrant.jobs import Run
+    from calibrant.runs.run import Run
 
     run = Run(out)
     if resume:
@@ -59,7 +59,8 @@ def command(
     else:
         chosen = options.read_settings(profile, settings, override or (), engine__device=device, seed=seed, **named)
         schemes, asked = options.parse_schemes(scheme, "SCBNN-OCM"), options.command_line()
-    from calibrant.jobs import table_of, train_run, write_table
+    from calibrant.deploy.pipeline import train_run
+    from calibrant.deploy.reporting import table_of, write_table
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it would greet from every rank
     with resumable(lambda: f"stopped; to go on: calibrant train --resume --out {out}"):

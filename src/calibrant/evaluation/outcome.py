@@ -121,7 +121,7 @@ class Evaluation:
 
     def save(self, path: str | Path) -> str:
         """Write everything to one NPZ file, whole or not at all, without pickle; returns its SHA-256."""
-        from calibrant.runs import write_bytes
+        from calibrant.files import write_bytes
 
         parts = {"id": self.id, "validation": self.validation}
         parts.update({f"ood{number}": outcome for number, outcome in enumerate(self.ood.values())})

@@ -59,7 +59,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     """Write `figure`, whole or not at all: 300 dots an inch, fonts embedded as outlines, no date."""
     import matplotlib as mpl
 
-    from calibrant.runs import write_bytes
+    from calibrant.files import write_bytes
 
     kind = Path(path).suffix.lower().lstrip(".")
     dateless: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.outliers.base import FittedModule
+from calibrant.detectors.base import FittedModule
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from calibrant.outliers.base import FittedModule, Standardise
+from calibrant.detectors.base import FittedModule, Standardise
 
 
 class SelectorNetwork(FittedModule):

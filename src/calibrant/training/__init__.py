@@ -1,6 +1,6 @@
 """Training: the stages over a run directory, the rule that selects lambda, and the estimator."""
 
-from calibrant.normalization import Normalize
+from calibrant.backbones.normalization import Normalize
 from calibrant.training.inputs import TrainingData, as_examples, open_data
 from calibrant.training.lambda_rule import LambdaChoice, Trial, choose, select_lambda
 from calibrant.training.outputs import Outputs

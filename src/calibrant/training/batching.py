@@ -9,8 +9,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from calibrant.config import AugmentationSettings
 from calibrant.data import Augmentation, Batches, split_indices
-from calibrant.settings import AugmentationSettings
 from calibrant.training.inputs import Examples
 from calibrant.training.randomness import derive
 from calibrant.training.step import Batch

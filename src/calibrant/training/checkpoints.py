@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.runs import RunError, read_json, read_tensors, write_json, write_tensors
+from calibrant.files import RunError, read_json, read_tensors, write_json, write_tensors
 
 
 @dataclass

@@ -5,10 +5,10 @@ minimize over theta or q    CE + (beta / N) KL(q || p) + lambda E
 
 from __future__ import annotations
 
-from calibrant.objective import Objective
-from calibrant.regularizers import REGULARIZERS
-from calibrant.schemes import Scheme
-from calibrant.settings import Settings
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
+from calibrant.losses import REGULARIZERS
+from calibrant.losses.objective import Objective
 from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.loop import Loop, Plan, Row
 from calibrant.training.task import Task

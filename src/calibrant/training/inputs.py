@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
+from calibrant.config import DataSettings
 from calibrant.data import (
     ArrayData,
     DataError,
@@ -22,7 +23,6 @@ from calibrant.data import (
     loader_batches,
     open_source,
 )
-from calibrant.settings import DataSettings
 
 Examples = ArrayData | DatasetData
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from calibrant.schemes import Scheme
-from calibrant.settings import Settings, identity
+from calibrant.config import Settings, identity
+from calibrant.config.schemes import Scheme
 from calibrant.training.inputs import TrainingData, fingerprint
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from calibrant.schemes import Scheme
+from calibrant.config.schemes import Scheme
 from calibrant.training.workspace import Workspace
 
 

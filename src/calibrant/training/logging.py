@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from calibrant.runs import write_csv
+from calibrant.files import write_csv
 
 Listener = Callable[[list[dict[str, Any]]], None]
 

@@ -12,9 +12,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from calibrant.objective import Objective
-from calibrant.runs import RunError
-from calibrant.settings import EngineSettings, OptimizerSettings
+from calibrant.config import EngineSettings, OptimizerSettings
+from calibrant.files import RunError
+from calibrant.losses.objective import Objective
 from calibrant.training.distributed import share_buffers, sum_over_ranks
 from calibrant.training.interrupts import deferred_stop
 from calibrant.training.optimizers import build_optimizer, set_rate

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from calibrant.backbones.normalization import Normalize
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
-from calibrant.ensemble import Ensemble
-from calibrant.normalization import Normalize
-from calibrant.posterior import MeanField
-from calibrant.schemes import Scheme
-from calibrant.settings import Settings
+from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.mean_field import MeanField
 from calibrant.training.inputs import Examples, class_count
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from calibrant.posterior import MeanField
-from calibrant.settings import OptimizerSettings
+from calibrant.config import OptimizerSettings
+from calibrant.posteriors.mean_field import MeanField
 
 
 def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant.data import Augmentation, Batches
-from calibrant.ensemble import Ensemble
-from calibrant.ood_scores import SCORES
+from calibrant.detectors.logits import SCORES
+from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.training.inputs import Examples
 from calibrant.training.progress import TrainingBar

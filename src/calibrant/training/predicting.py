@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from calibrant.config.schemes import Scheme
+from calibrant.files import write_tensors
 from calibrant.predictions import Predictions
-from calibrant.runs import Stage, write_tensors
-from calibrant.schemes import Scheme
+from calibrant.runs.stages import Stage
 from calibrant.training import keys
 from calibrant.training.inputs import Examples, TrainingData
 from calibrant.training.outputs import InOrder, Outputs, predict

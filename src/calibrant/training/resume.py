@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from calibrant.runs import RunError
+from calibrant.files import RunError
 from calibrant.training.checkpoints import Checkpoint, CheckpointStore, pack_optimizer, unpack_optimizer
 from calibrant.training.distributed import agree
 from calibrant.training.randomness import random_states, restore_random_states

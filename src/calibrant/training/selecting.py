@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from calibrant.config.schemes import Scheme
 from calibrant.data import Augmentation, split_indices
-from calibrant.outliers import OutlierScores
+from calibrant.detectors import OutlierScores
+from calibrant.files import write_tensors
 from calibrant.predictions import Predictions
-from calibrant.runs import Stage, write_tensors
-from calibrant.schemes import Scheme
+from calibrant.runs.stages import Stage
 from calibrant.selective import Selector, Training
 from calibrant.training import keys
 from calibrant.training.inputs import Examples
@@ -22,8 +23,8 @@ from calibrant.training.predicting import keep, predict_stage, prediction_sets, 
 from calibrant.training.randomness import derive
 
 if TYPE_CHECKING:
-    from calibrant.ensemble import Ensemble
-    from calibrant.settings import OutlierSettings, SelectorSettings
+    from calibrant.config import OutlierSettings, SelectorSettings
+    from calibrant.posteriors.ensemble import Ensemble
     from calibrant.training.workspace import Workspace
 
 

@@ -8,8 +8,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from calibrant.objective import Objective
-from calibrant.posterior import MeanField
+from calibrant.losses.objective import Objective
+from calibrant.posteriors.mean_field import MeanField
 from calibrant.training.distributed import gather_with_gradients
 
 

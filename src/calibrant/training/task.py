@@ -9,8 +9,8 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch import nn
 
-from calibrant.schemes import Scheme
-from calibrant.settings import Settings
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
 from calibrant.training.inputs import TrainingData
 from calibrant.training.randomness import derive
 from calibrant.training.resume import Saver

@@ -16,10 +16,11 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.backbones import build
-from calibrant.ensemble import Ensemble
-from calibrant.runs import RunDirectory, Stage, read_csv, write_csv, write_tensors
-from calibrant.schemes import Scheme
-from calibrant.settings import Settings
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
+from calibrant.files import read_csv, write_csv, write_tensors
+from calibrant.posteriors.ensemble import Ensemble
+from calibrant.runs.stages import RunDirectory, Stage
 from calibrant.training import keys
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric

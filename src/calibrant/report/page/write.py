@@ -71,7 +71,7 @@ def write_page(
         commands=list(commands),
         versions=_versions(),
     )
-    from calibrant.runs import write_bytes
+    from calibrant.files import write_bytes
 
     encoded = content.encode()
     if len(encoded) > LARGEST:

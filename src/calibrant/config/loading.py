@@ -1,0 +1,202 @@
+"""All settings: a profile, then a YAML file, then `key.sub=value` overrides, each laid over the one before."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from calibrant.config.dependence import renamed
+from calibrant.config.groups import (
+    AugmentationSettings,
+    BackboneSettings,
+    CalibrationSettings,
+    DataSettings,
+    EngineSettings,
+    FinetuneSettings,
+    FitSettings,
+    Group,
+    OutlierSettings,
+    PosteriorSettings,
+    ReportSettings,
+    SelectorSettings,
+)
+
+_NAMING = ("regularizer",)  # the settings that `options` beside them belong to
+
+
+class Settings(Group):
+    """Everything that a run can be told."""
+
+    profile: str = Field(default="paper", description="the profile that these settings started from")
+    seed: int = Field(default=0, ge=0, description="of everything random: splits, weights, order, augmentation")
+    data: DataSettings = DataSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
+    backbone: BackboneSettings = BackboneSettings()
+    posterior: PosteriorSettings = PosteriorSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    fit: FitSettings = FitSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
+    outliers: OutlierSettings = OutlierSettings()
+    selector: SelectorSettings = SelectorSettings()
+    report: ReportSettings = ReportSettings()
+    engine: EngineSettings = EngineSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        return renamed(values) if isinstance(values, Mapping) else values
+
+    def to_yaml(self) -> str:
+        """All settings, as the YAML that `load_settings` reads back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+    def value(self, name: str) -> Any:
+        """The setting with a dotted name, as a JSON value.
+
+        >>> Settings().value("fit.rate")
+        0.1
+        """
+        node: Any = self.model_dump(mode="json")
+        for part in name.split("."):
+            node = node[part]
+        return node
+
+    def with_(self, *overrides: str) -> Settings:
+        """A copy with `key.sub=value` overrides.
+
+        >>> Settings().with_("fit.rate=0.05").fit.rate
+        0.05
+        """
+        return _lay_over(self, _parse_overrides(overrides), "override")
+
+
+def profiles() -> tuple[str, ...]:
+    """Names of the profiles that are shipped.
+
+    >>> profiles()
+    ('cifar10', 'cifar100', 'embedded', 'micro', 'paper', 'paper-code', 'small', 'small-cifar10')
+    """
+    folder = resources.files("calibrant.config") / "profiles"
+    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def load_settings(profile: str = "embedded", file: str | Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+    """The settings of `profile`, then those of the YAML `file`, then `overrides` such as `"fit.rate=0.05"`.
+
+    A file may name the profile it starts from (`profile: small`); that wins over `profile`.
+    """
+    changes = {} if file is None else _read_yaml(Path(file))
+    profile = str(changes.get("profile", profile))
+    if profile not in profiles():
+        raise ValueError(f"profile {profile!r} does not exist{_hint(profile, profiles())}")
+    text = (resources.files("calibrant.config") / "profiles" / f"{profile}.yaml").read_text(encoding="utf-8")
+    settings = _lay_over(Settings(), {**(yaml.safe_load(text) or {}), "profile": profile}, f"profile {profile}")
+    settings = _lay_over(settings, changes, str(file))
+    return settings.with_(*overrides)
+
+
+def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """All dotted names, depth first."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_names(field.annotation, f"{prefix}{name}.")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"settings file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"settings file {path} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError(f"settings file {path} must hold `key: value` pairs, not a {type(content).__name__}")
+    return content
+
+
+def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """`["a.b=1"]` as `{"a": {"b": 1}}`; values are YAML."""
+    result: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"override {override!r} must look like fit.rate=0.05")
+        *groups, name = key.strip().split(".")
+        node = result
+        for group in groups:
+            node = node.setdefault(group, {})
+            if not isinstance(node, dict):
+                raise ValueError(f"override {override!r} looks into {group!r}, which another override sets to a value")
+        try:
+            node[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"override {override!r} has a value that is not YAML; quote it") from None
+    return result
+
+
+def _lay_over(settings: Settings, changes: Mapping[str, Any], where: str) -> Settings:
+    try:
+        return Settings.model_validate(_merge(settings.model_dump(), changes, Settings))
+    except ValidationError as error:
+        raise ValueError(f"{where}: {_sentence(error)}") from None
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """`changes` over `base`, group by group; anything else is replaced whole, and another choice drops its options."""
+    merged = dict(base)
+    if (
+        "options" in base
+        and "options" not in changes
+        and any(base.get(k) != v for k, v in changes.items() if k in _NAMING)
+    ):
+        merged["options"] = {}
+    for key, value in changes.items():
+        field = model.model_fields.get(str(key))
+        kind = field.annotation if field else None
+        nested = isinstance(kind, type) and issubclass(kind, BaseModel)
+        if nested and isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value, kind)  # type: ignore[arg-type]
+        else:
+            merged[str(key)] = value
+    return merged
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first complaint of pydantic as one sentence that names the setting and the nearest right one."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"] if isinstance(part, (str, int)))
+    if first["type"] == "extra_forbidden":
+        return f"setting {name} does not exist{_hint(name, tuple(setting_names()))}"
+    if first["type"] == "literal_error":
+        allowed = _choices(name)
+        return f"setting {name} cannot be {first['input']!r}{_hint(str(first['input']), allowed)}"
+    complaint = first["msg"][0].lower() + first["msg"][1:]
+    return f"setting {name} cannot be {first['input']!r}: {complaint}"
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    model: Any = Settings
+    for part in name.split("."):
+        model = get_args(model)[0] if part.isdigit() else model.model_fields[part].annotation
+    return tuple(str(choice) for choice in get_args(model))
+
+
+def _hint(wrong: str, right: tuple[str, ...]) -> str:
+    """`"; did you mean X?"` with the most similar name, compared as a whole and by its last part."""
+
+    def similarity(name: str) -> float:
+        whole = difflib.SequenceMatcher(None, wrong, name).ratio()
+        return max(whole, difflib.SequenceMatcher(None, wrong.split(".")[-1], name.split(".")[-1]).ratio() - 0.01)
+
+    near = max(right, key=similarity)
+    listing = f" (there are {', '.join(right)})" if len(right) < 12 else ""
+    return f"; did you mean {near}?{listing}" if similarity(near) > 0.5 else listing or "; `calibrant info` lists them"

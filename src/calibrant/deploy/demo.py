@@ -1,0 +1,75 @@
+"""The whole paper in small: all sixteen schemes, several seeds, one table and one page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
+from calibrant.deploy.pipeline import train_run
+from calibrant.deploy.reporting import report_page, table_of, write_table
+from calibrant.evaluation import Row
+from calibrant.runs.processes import Send, run_all
+from calibrant.runs.run import Run
+
+OnSeed = Callable[[int, str, int, int], None]  # the seed, what comes next, steps done, steps in all
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made: the table, and where the page is."""
+
+    rows: list[Row]
+    page: Path
+    table: Path
+
+
+def run_demo(
+    settings: Settings,
+    out: str | Path,
+    *,
+    seeds: Sequence[int] = (0, 1),
+    workers: int | None = None,
+    command: str = "",
+    on_step: OnSeed | None = None,
+) -> Demo:
+    """Train and evaluate all schemes for every seed in `out`, then make the table and the page.
+
+    Seeds run side by side, a process each, as many as there are cores, or `workers`. What is in `out` already is
+    reused, so after a stop the same call goes on.
+    """
+    root, schemes = Run(out), Scheme.all()
+    if len(set(seeds)) != len(seeds) or not seeds or min(seeds) < 0:
+        raise ValueError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
+    root.check(settings)
+    root.begin(settings, schemes, command, seeds=list(seeds))
+    tasks = [(settings.with_(f"seed={seed}"), _folder(root, seed), command) for seed in seeds]
+
+    def hear(number: int, message: Any) -> None:
+        if on_step is not None:
+            on_step(seeds[number], *message)
+
+    run_all(_one_seed, tasks, min(len(tasks), workers or _cores()), hear)
+    runs = [Run(_folder(root, seed)) for seed in seeds]
+    rows = table_of([one for run in runs for one in run.evaluations(schemes)], settings.report)
+    table = root.root / "table.csv"
+    write_table(table, rows)
+    page = report_page(runs, root.root / "report.html", rows=rows, title="The paper in small")
+    return Demo(rows, page, table)
+
+
+def _folder(root: Run, seed: int) -> Path:
+    return root.root / f"seed-{seed}"
+
+
+def _one_seed(task: tuple[Settings, Path, str], send: Send) -> None:
+    settings, out, command = task
+    train_run(settings, Scheme.all(), out, command=command, progress=False, on_step=lambda *step: send(step))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

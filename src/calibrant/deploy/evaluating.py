@@ -1,0 +1,128 @@
+"""What a scheme says of data, as the record that tables and pages are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from calibrant.adapters.devices import choose_device
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
+from calibrant.data import ArrayData, DataError, Spec, has_parts, open_source
+from calibrant.deploy import Decision, Predictor, load
+from calibrant.deploy.tables import check_shape
+from calibrant.evaluation import Evaluation, Outcome
+from calibrant.runs.run import Run
+
+if TYPE_CHECKING:
+    from calibrant.training import Outputs, Workspace
+
+
+def evaluation_of(workspace: Workspace, scheme: Scheme | str) -> Evaluation:
+    """`scheme` on the test and OOD data of `workspace`; the selector decides where there is one, else the confidence.
+
+    Thresholds come from the validation data, or, with `selector.threshold: test`, from the test data.
+    """
+    settings, names = workspace.settings, workspace.settings.outliers.scores
+    outcomes = {name: _outcome(one, names) for name, one in workspace.outputs(scheme).items()}
+    validation, test = outcomes.pop("validation"), outcomes.pop("test")
+    held_out = None if settings.selector.threshold == "test" else validation
+    return Evaluation(str(scheme), settings.seed, test, outcomes, held_out, metadata_of(settings))
+
+
+def metadata_of(settings: Settings) -> dict[str, Any]:
+    """What a reader of the results wants to know first."""
+    return {"Profile": settings.profile, "Data": settings.data.source, "Network": settings.backbone.name}
+
+
+def _outcome(outputs: Outputs, names: tuple[str, ...]) -> Outcome:
+    scored = outputs.outlier_scores is not None
+    return Outcome(
+        outputs.confidence,
+        outputs.predicted,
+        outputs.labels,
+        outputs.gate,
+        scores=outputs.outlier_scores,
+        score_names=names if scored else (),
+    )
+
+
+def evaluate_predictor(
+    predictor: Predictor,
+    before: Evaluation,
+    data: ArrayData | None = None,
+    ood: Mapping[str, ArrayData] | None = None,
+    *,
+    batch_size: int = 512,
+) -> Evaluation:
+    """`before` with its test set replaced by `data` and its OOD sets by `ood`, where these are given.
+
+    The thresholds stay those of the validation data.
+    """
+    inside = before.id
+    if data is not None:
+        if data.labels is None:
+            raise DataError(f"{data.name} has no labels, without which accuracy and calibration cannot be measured")
+        inside = _decided(predictor, data, batch_size, _matched(predictor, data))
+    outside = before.ood
+    if ood:
+        outside = {name: _decided(predictor, part, batch_size, None) for name, part in ood.items()}
+    return replace(before, id=inside, ood=outside)
+
+
+def evaluate_run(
+    run: Run,
+    schemes: Sequence[Scheme] = (),
+    *,
+    data: str | None = None,
+    ood: Sequence[str] = (),
+    device: str = "auto",
+) -> list[Evaluation]:
+    """The evaluations of `schemes` (none: all) in `run`; on the data that the specs name, where they are given."""
+    found = run.evaluations(schemes)
+    if data is None and not ood:
+        return found
+    inside = None if data is None else _open(data)
+    outside = {_name(spec): _open(spec) for spec in ood}
+    chosen = choose_device(device)
+    return [
+        evaluate_predictor(load(run.predictor_path(one.system), device=chosen), one, inside, outside) for one in found
+    ]
+
+
+def _open(spec: str) -> ArrayData:
+    return open_source(spec, split="test" if has_parts(spec) else "all")
+
+
+def _name(spec: str) -> str:
+    parsed = Spec.parse(spec)
+    return Path(parsed.path).stem or parsed.kind
+
+
+def _decided(predictor: Predictor, data: ArrayData, batch_size: int, labels: Any) -> Outcome:
+    check_shape(predictor, data.name, tuple(data.inputs.shape[1:]))
+    decision: Decision = predictor.predict(torch.split(data.inputs, batch_size))
+    return Outcome(
+        decision.confidence,
+        decision.label,
+        labels,
+        decision.gate,
+        decision.ood_score,
+        decision.outlier_scores if decision.score_names else None,
+        decision.score_names,
+    )
+
+
+def _matched(predictor: Predictor, data: ArrayData) -> Any:
+    """The labels of `data` as the class indices of `predictor`: by name where both have names."""
+    assert data.labels is not None
+    if data.classes is None or predictor.classes is None:
+        return data.labels
+    unknown = [name for name in data.classes if name not in predictor.classes]
+    if unknown:
+        raise DataError(f"{data.name} has a class {unknown[0]!r}, which the predictor was not trained on")
+    return torch.tensor([predictor.classes.index(name) for name in data.classes])[data.labels]

@@ -1,0 +1,126 @@
+"""The whole decision as one program: `torch.export` and ONNX."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import checks
+from calibrant.adapters.features import FeatureTap
+
+if TYPE_CHECKING:
+    from calibrant.deploy.predictor import Predictor
+
+OUTPUTS = ("label", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "gate")
+FORMATS = (".pt2", ".onnx")
+
+
+class DecisionProgram(nn.Module):
+    """x (B, ...) -> the tensors named in `outputs`: the members as networks of their own, then the rule."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(predictor.ensemble.member(k) for k in range(len(predictor.ensemble)))
+        self.rule, self.threshold, self.layer = predictor.rule, predictor.threshold, predictor.feature_layer
+        self.outputs = [name for name in OUTPUTS if name != "outlier_scores" or self.rule.score_names]
+        self.eval()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The outputs in their order."""
+        logits, extra = zip(*(self._run(k, network, x) for k, network in enumerate(self.networks)))
+        decision = self.rule.decide(torch.stack(logits), torch.stack(extra), self.threshold)
+        return tuple(getattr(decision, name) for name in self.outputs)
+
+    def _run(self, k: int, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        with FeatureTap(network, self.layer) as tap:
+            return self.rule.member_outputs(k, network(x), tap.take())
+
+
+def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
+    """Write the decision of `predictor` for use without it, and return the paths written.
+
+    `path` ends in .pt2 (a `torch.export` program), in .onnx, or is a folder, which gets decision.pt2 and
+    decision.onnx. `example` is a batch of inputs (B, ...); the size of the batch stays free. The outputs are named in
+    `OUTPUTS`; the ONNX file carries the threshold and the names of classes and scores as metadata.
+    """
+    target = Path(path)
+    files = [target] if target.suffix in FORMATS else [target / f"decision{suffix}" for suffix in FORMATS]
+    if any(file.suffix == ".onnx" for file in files):
+        _check_onnx()
+    batch = checks.shaped("example", checks.tensor("example", example))
+    folder = files[0].absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".export-", dir=folder) as scratch:
+            _write(predictor, batch, [Path(scratch) / file.name for file in files])
+            for written in sorted(Path(scratch).iterdir()):
+                written.replace(folder / written.name)
+    except OSError as error:
+        raise ValueError(f"path {path} cannot be written: {error.strerror}") from error
+    return files
+
+
+@torch.no_grad()
+def _write(predictor: Predictor, example: Tensor, files: list[Path]) -> None:
+    program = DecisionProgram(copy.deepcopy(predictor).cpu())
+    traced = _trace(program, predictor.inputs(example).cpu())
+    for file in files:
+        if file.suffix == ".pt2":
+            torch.export.save(traced, file)
+        else:
+            _write_onnx(program, traced, file)
+
+
+def _trace(program: DecisionProgram, example: Tensor) -> torch.export.ExportedProgram:
+    """The program at any batch size; a batch of one would be taken for a constant."""
+    batch = example if len(example) > 1 else torch.cat([example, example])
+    with _quiet():
+        return torch.export.export(program, (batch,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+
+
+def _write_onnx(program: DecisionProgram, traced: torch.export.ExportedProgram, file: Path) -> None:
+    with _quiet():
+        converted = torch.onnx.export(
+            traced,
+            dynamo=True,
+            input_names=["x"],
+            output_names=program.outputs,
+            dynamic_shapes={"x": {0: "batch"}},
+            verbose=False,
+        )
+    assert converted is not None
+    rule = program.rule
+    facts = {"classes": rule.classes, "outlier_scores": rule.score_names, "threshold": str(program.threshold)}
+    converted.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
+    converted.save(file)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without PyTorch's own deprecations, and its log that torchvision, which is not needed, is not there."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*", category=FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _check_onnx() -> None:
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f"ONNX export needs {' and '.join(missing)}: pip install 'calibrant[onnx]', or export to .pt2")

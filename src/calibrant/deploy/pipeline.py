@@ -1,0 +1,81 @@
+"""Train schemes to the end: every stage they need, then evaluations and predictors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from calibrant.config import Settings
+from calibrant.config.schemes import Scheme
+from calibrant.deploy.deploying import predictor_of
+from calibrant.deploy.evaluating import evaluation_of
+from calibrant.evaluation import Evaluation
+from calibrant.runs.run import Run
+from calibrant.training import Workspace, open_data
+
+OnStep = Callable[[str, int, int], None]  # what comes next, how many steps are done, of how many
+
+
+def train_run(
+    settings: Settings,
+    schemes: Sequence[Scheme | str],
+    out: str | Path,
+    *,
+    command: str = "",
+    on_step: OnStep | None = None,
+    progress: bool | None = None,
+) -> list[Evaluation]:
+    """Train `schemes` in the run directory `out`; what is finished there already is not done again.
+
+    Args:
+        settings: all settings.
+        schemes: names or schemes.
+        out: the run directory; one with other settings is refused.
+        command: what the page will say how it was made.
+        on_step: told before every step, and after the last.
+        progress: bars for the training stages; None shows them on a terminal.
+
+    Returns:
+        The evaluations, in the order of `schemes`.
+    """
+    wanted = [Scheme.parse(scheme) for scheme in schemes]
+    run = Run(out)
+    run.check(settings)
+    data = open_data(settings.data, settings.seed)
+    needy = next((scheme for scheme in wanted if scheme.ocm), None)
+    if needy is not None and data.uncertainty is None:
+        raise ValueError(f"uncertainty data is missing: {needy} needs unlabelled outliers (data.uncertainty)")
+    workspace = Workspace(data, settings, out, progress=progress)
+    if workspace.fabric.is_global_zero:
+        run.begin(settings, wanted, command)
+    workspace.fabric.barrier()
+    workspace.train()  # of no scheme yet: writes down settings and splits
+    steps = list(_steps(workspace, run, wanted))
+    for done, (name, step) in enumerate(steps):
+        if on_step is not None:
+            on_step(name, done, len(steps))
+        step()
+    if on_step is not None:
+        on_step("done", len(steps), len(steps))
+    return run.evaluations(wanted)
+
+
+def _steps(workspace: Workspace, run: Run, schemes: Sequence[Scheme]) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What is to be done, by name; parents first, and selective schemes before the others, which they save work."""
+    needed = {link for scheme in schemes for link in scheme.chain}
+    for link in Scheme.all():
+        if link in needed and not link.selective:
+            yield f"{'fine-tune' if link.ocm else 'fit'} {link}", partial(workspace.history, link)
+    for scheme in sorted(schemes, key=lambda one: not one.selective):
+        verb = "select" if scheme.selective else "evaluate"
+        yield f"{verb} {scheme}", partial(_finish, workspace, run, scheme)
+
+
+def _finish(workspace: Workspace, run: Run, scheme: Scheme) -> None:
+    """Evaluation and predictor of a trained scheme; all ranks make them, because they talk while they do."""
+    evaluation, predictor = evaluation_of(workspace, scheme), predictor_of(workspace, scheme)
+    if workspace.fabric.is_global_zero:
+        evaluation.save(run.evaluation_path(scheme))
+        predictor.save(run.predictor_path(scheme))
+    workspace.fabric.barrier()

@@ -1,0 +1,146 @@
+"""The predictor: ensemble, outlier scores, selector and threshold as one module."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from calibrant import checks
+from calibrant.adapters.features import FeatureTap
+from calibrant.deploy.decision import Decision
+from calibrant.deploy.early import EarlyStopping, decide_early
+from calibrant.deploy.rule import DecisionRule
+from calibrant.detectors import OutlierScores
+from calibrant.posteriors.ensemble import Ensemble
+from calibrant.selective import BaseSelector, Threshold
+
+if TYPE_CHECKING:
+    from calibrant.deploy.saving import Backbone
+
+
+class Predictor(nn.Module):
+    """`predictor(x)` decides on a batch of raw inputs: a label with its confidence, and whether to answer at all.
+
+    Args:
+        ensemble: the members; a deterministic network is `Ensemble.of(module)`.
+        outliers: fitted outlier scores. Fitted to one network's features while the ensemble has several members, they
+            score the features averaged over the members.
+        selector: a fitted selector; without one the confidence takes the place of its output.
+        threshold: answers are accepted where the selector's output is at least this; by default the selector's own
+            threshold, and without a selector everything is accepted. NaN is never accepted.
+        ood_score: "confidence" (1 - confidence), "max_logit", "energy", "entropy", "mutual_information", or one of
+            the outlier scores by name.
+        classes: names of the classes.
+        feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
+        backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.
+
+    Threads may share a predictor: their calls take turns.
+
+    >>> predictor = Predictor(Ensemble.of(nn.Linear(2, 3)), threshold=1.0)
+    >>> predictor(torch.zeros(4, 2)).accepted
+    tensor([False, False, False, False])
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        *,
+        outliers: OutlierScores | None = None,
+        selector: BaseSelector | None = None,
+        threshold: float | Threshold | None = None,
+        ood_score: str = "confidence",
+        classes: Sequence[str] | None = None,
+        feature_layer: str | None = None,
+        backbone: Backbone | None = None,
+    ) -> None:
+        super().__init__()
+        FeatureTap(ensemble.module, feature_layer)  # refuses an unknown layer
+        self.ensemble, self.feature_layer, self.backbone = ensemble, feature_layer, backbone
+        self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes)
+        self._lock = threading.Lock()
+        self.eval()
+
+    @property
+    def threshold(self) -> float:
+        """What the selector's output, or the confidence, is compared with."""
+        return self.rule.threshold
+
+    @property
+    def selector(self) -> BaseSelector | None:
+        """The selector; a threshold set on it holds from the next call on, unless the predictor has its own."""
+        return self.rule.selector
+
+    @property
+    def outliers(self) -> OutlierScores | None:
+        """The outlier scores."""
+        return self.rule.outliers
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes."""
+        return self.rule.classes
+
+    @torch.no_grad()
+    def forward(self, x: Any, *, early: EarlyStopping | None = None) -> Decision:
+        """Decide on inputs (B, ...), a tensor or an array, on the device of the predictor.
+
+        With `early`, members are evaluated one after another and each input stops when its decision is settled.
+        """
+        inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
+        with self._lock, FeatureTap(self.ensemble.module, self.feature_layer) as tap:
+            run = partial(self._run, tap)
+            if early is not None:
+                return decide_early(early, self.rule, run, inputs, total, threshold)
+            logits, extra = zip(*(run(k, inputs) for k in range(total)))
+        return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
+
+    def predict(self, loader: Iterable[Any], *, early: EarlyStopping | None = None) -> Decision:
+        """Decide on everything that `loader` yields (batches `x` or `(x, ...)`); the result is on the CPU."""
+        batches = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in loader)
+        decided = [self(batch, early=early).to("cpu") for batch in batches]
+        if not decided:
+            raise ValueError("loader is empty")
+        return Decision.concatenate(decided)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the predictor to `folder` as safetensors and JSON; `calibrant.load` reads it."""
+        from calibrant.deploy.saving import save
+
+        return save(self, folder)
+
+    def export(self, path: str | Path, example: Any) -> list[Path]:
+        """Write the whole decision as a `torch.export` program and as ONNX; see `calibrant.deploy.export`."""
+        from calibrant.deploy.export import export
+
+        return export(self, path, example)
+
+    def _run(self, tap: FeatureTap, k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
+        weights = self.ensemble.members.weights(k, self.ensemble.module)
+        logits = functional_call(self.ensemble.module, weights, (inputs,))
+        return self.rule.member_outputs(k, logits, tap.take())
+
+    def inputs(self, x: Any) -> Tensor:
+        """`x` checked, on the device and, if it is floating point, in the dtype of the networks."""
+        inputs = checks.shaped("x", checks.tensor("x", x))
+        if inputs.dim() < 2:
+            raise ValueError(f"x must be a batch (B, ...), not of shape {tuple(inputs.shape)}; use x[None] for one")
+        reference = next((value for value in self.ensemble.parameters() if value.is_floating_point()), None)
+        if reference is None:
+            return inputs
+        return inputs.to(reference if inputs.is_floating_point() else reference.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, which can neither be copied nor sent."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = threading.Lock()

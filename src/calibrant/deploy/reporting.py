@@ -1,0 +1,75 @@
+"""The page of one or more runs, and their table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.config import ReportSettings, Settings
+from calibrant.data import ArrayData
+from calibrant.evaluation import Evaluation, Resampling, Row, summarize
+from calibrant.files import RunError, write_csv
+from calibrant.runs.run import Run
+
+
+def table_of(evaluations: Sequence[Evaluation], settings: ReportSettings) -> list[Row]:
+    """The measures at full and at half coverage, intervals as `settings` want them."""
+    most = ReportSettings.model_fields["resamples"].default  # so many, or fewer where the data are large
+    how = Resampling(None if settings.resamples == most else settings.resamples, settings.confidence_level)
+    return summarize(evaluations, bins=settings.bins, resampling=how)
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """`rows` as CSV."""
+    write_csv(path, [row.flat() for row in rows])
+
+
+def report_page(
+    runs: Sequence[Run],
+    out: str | Path,
+    *,
+    rows: Sequence[Row] | None = None,
+    title: str | None = None,
+    commands: Sequence[str] = (),
+) -> Path:
+    """Write the page of all evaluations of `runs` to `out` and return its path.
+
+    The test images are shown if their data can still be read; `rows` is the table, if it is at hand.
+    """
+    from calibrant.report.page import write_page
+
+    evaluations = [evaluation for run in runs for evaluation in run.evaluations()]
+    settings = runs[0].settings
+    rows = table_of(evaluations, settings.report) if rows is None else rows
+    images, classes, notes = _inputs(settings, evaluations[0])
+    made = [str(run.record["command"]) for run in runs]
+    return write_page(
+        out,
+        evaluations,
+        title=title or f"{settings.data.source}: {len({one.system for one in evaluations})} schemes",
+        notes=notes,
+        settings=json.loads(settings.model_dump_json()),
+        commands=[*dict.fromkeys(command for command in [*made, *commands] if command)],
+        images=images,
+        classes=classes,
+        summary=rows,
+        bins=settings.report.bins,
+    )
+
+
+def _inputs(settings: Settings, evaluation: Evaluation) -> tuple[dict[str, Any], tuple[str, ...] | None, list[str]]:
+    """Images by data set, class names, and what to say if they cannot be had any more."""
+    from calibrant.training import open_data
+
+    try:
+        data = open_data(settings.data, settings.seed)
+    except (ValueError, OSError, RunError) as error:
+        return {}, None, [f"The inputs themselves are not shown: {error}."]
+    images: dict[str, Any] = {}
+    for name, outcome in {"id": evaluation.id, **evaluation.ood}.items():
+        part = data.test if name == "id" else data.ood.get(name)
+        if isinstance(part, ArrayData) and part.inputs.dim() == 4 and len(part) == len(outcome):
+            images[name] = part.inputs
+    return images, data.train.classes, []

@@ -1,0 +1,128 @@
+"""From what the members say to a decision: means, outlier scores, selector, threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.deploy.decision import Decision
+from calibrant.detectors import OutlierScores
+from calibrant.detectors import logits as ood_scores
+from calibrant.selective import BaseSelector, Threshold
+
+
+class DecisionRule(nn.Module):
+    """All of a predictor but its networks; the arguments are those of `Predictor`, `total` is K."""
+
+    def __init__(
+        self,
+        total: int,
+        outliers: OutlierScores | None,
+        selector: BaseSelector | None,
+        threshold: float | Threshold | None,
+        ood_score: str,
+        classes: Sequence[str] | None,
+    ) -> None:
+        super().__init__()
+        self.outliers, self.selector, self.ood_score = outliers, selector, ood_score
+        self.classes = None if classes is None else tuple(str(name) for name in classes)
+        self.own_threshold = None if threshold is None else _number(float(threshold))
+        self.score_names: tuple[str, ...] = () if outliers is None else outliers.scores
+        fitted = total if outliers is None else len(outliers.members)
+        if fitted not in (1, total):
+            raise ValueError(f"outliers were fitted to {fitted} members, but the ensemble has {total}")
+        self.averages_features = fitted == 1 < total
+        choices = ("confidence", *ood_scores.SCORES, *self.score_names)
+        if ood_score not in choices:
+            raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}")
+        if selector is not None:
+            scores = selector.columns(torch.zeros(1, len(self.score_names)), torch.ones(1, 1))
+            selector.relaxed(torch.ones(1), scores)  # refuses what does not fit
+        _ = self.threshold
+
+    @property
+    def threshold(self) -> float:
+        """What the selector's output, or the confidence, is compared with."""
+        if self.own_threshold is not None:
+            return self.own_threshold
+        return -math.inf if self.selector is None else _number(float(self.selector.tau))
+
+    def member_outputs(self, k: int, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Member k's logits (B, C), and what else is averaged over members, (B, E): outlier scores or features."""
+        if logits.dim() != 2:
+            raise ValueError(f"the module must return logits (B, C), not shape {tuple(logits.shape)}")
+        if self.classes is not None and len(self.classes) != logits.shape[1]:
+            raise ValueError(f"classes has {len(self.classes)} names, but the module {logits.shape[1]} outputs")
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if self.outliers is None:
+            return logits, logits.new_empty(logits.shape[0], 0)
+        if features is None:
+            raise ValueError("feature_layer must be named: the module ran no linear layer to take features from")
+        return logits, features if self.averages_features else self._score(k, features)
+
+    def decide(self, logits: Tensor, extra: Tensor, threshold: float) -> Decision:
+        """Decisions from logits (n, B, C) of n members, and what else is averaged over them, (n, B, E)."""
+        probabilities = logits.softmax(-1).mean(0)
+        confidence, scores = _confidence(probabilities), self._scores(extra.mean(0))
+        gate = self._gate(probabilities, scores)
+        return Decision(
+            label=probabilities.argmax(-1),
+            confidence=confidence,
+            probabilities=probabilities,
+            accepted=gate >= threshold,
+            outlier_scores=scores,
+            ood_score=self._ood_score(logits, confidence, scores),
+            gate=gate,
+            members=torch.full_like(gate, logits.shape[0], dtype=torch.long),
+            classes=self.classes,
+            score_names=self.score_names,
+        )
+
+    def gate(self, probabilities: Tensor, extra: Tensor) -> Tensor:
+        """What is compared with the threshold, (B,), from means over members."""
+        return self._gate(probabilities, self._scores(extra))
+
+    def _gate(self, probabilities: Tensor, scores: Tensor) -> Tensor:
+        confidence = _confidence(probabilities)
+        if self.selector is None:
+            return confidence
+        gates = self.selector.gates
+        read = self.selector.columns(scores, probabilities)
+        result: Tensor = self.selector(confidence.to(gates), read.to(gates))
+        return result
+
+    def _scores(self, extra: Tensor) -> Tensor:
+        """Outlier scores (B, S) from the means over members."""
+        return self._score(0, extra) if self.averages_features else extra
+
+    def _score(self, k: int, features: Tensor) -> Tensor:
+        assert self.outliers is not None
+        member = self.outliers.members[k]
+        queries = features.to(next(member.buffers()))
+        if torch.compiler.is_exporting():  # the number of blocks must not become part of the program
+            result: Tensor = member(queries)
+            return result
+        return torch.cat([member(block) for block in torch.split(queries, self.outliers.block_size)])
+
+    def _ood_score(self, logits: Tensor, confidence: Tensor, scores: Tensor) -> Tensor:
+        if self.ood_score == "confidence":
+            return 1 - confidence
+        if self.ood_score in self.score_names:
+            return scores[:, self.score_names.index(self.ood_score)]
+        finite = logits.isfinite().all(-1).all(0)  # a broken input must not take its batch down
+        score = ood_scores.SCORES[self.ood_score](torch.where(finite[:, None], logits, 0.0))
+        return torch.where(finite, score, torch.nan)
+
+
+def _confidence(probabilities: Tensor) -> Tensor:
+    """The largest probability (B,); rounding cannot lift it above 1."""
+    return probabilities.amax(-1).clamp(max=1.0)
+
+
+def _number(threshold: float) -> float:
+    if math.isnan(threshold):
+        raise ValueError("threshold is not set: call selector.threshold(coverage=...) first, or pass one")
+    return threshold

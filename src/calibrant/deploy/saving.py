@@ -1,0 +1,253 @@
+"""Saved predictors: a folder of safetensors and JSON, read without running anything from it.
+
+FOLDER/predictor.json            format version, architecture, settings, checksums of the files and of itself
+FOLDER/ensemble.safetensors      the network: shared.NAME, and members.NAME with the K members first
+FOLDER/outliers.safetensors      the fitted outlier scores, if there are any
+FOLDER/selector.safetensors      the selector, if there is one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import math
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import __version__, backbones
+from calibrant.backbones.normalization import Normalize
+from calibrant.deploy.predictor import Predictor
+from calibrant.detectors import OutlierScores
+from calibrant.files import RunError, read_json, read_tensors, write_json, write_tensors
+from calibrant.posteriors.ensemble import Ensemble, StoredMembers, parameter_key
+from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
+
+FORMAT, VERSION = "calibrant.deploy", 1
+RECORD = "predictor.json"
+SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector)}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """One of our networks by name, as `calibrant.backbones.build` takes it.
+
+    >>> type(Backbone("cnn-16", (1, 8, 8), 10).build()).__name__
+    'SmallCNN'
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    classes: int
+
+    def build(self) -> nn.Module:
+        """The network, freshly initialized."""
+        return backbones.build(self.name, self.shape, self.classes)
+
+
+def save(predictor: Predictor, folder: str | Path) -> Path:
+    """Write `predictor` to `folder`, whole or not at all; an older predictor there is replaced, nothing else is.
+
+    The members are stored in full, so that they are the same on every machine and version.
+    """
+    target = Path(folder)
+    _check_target(target)
+    record = _record(predictor)
+    with _beside(target) as temporary:
+        files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
+        content = {**record, "files": files}
+        write_json(temporary / RECORD, {**content, "checksum": _checksum(content)})
+        _replace(target, temporary)
+    return target
+
+
+def load(folder: str | Path, module: nn.Module | None = None, device: torch.device | str | None = None) -> Predictor:
+    """The predictor saved in `folder`, on `device`.
+
+    `module` is an instance of the network it was saved with, needed where that is not one of `calibrant.backbones`;
+    its weights are not used, and it is not changed. No code is read from the folder.
+    """
+    path = Path(folder)
+    record = _read_record(path)
+    if module is None and record["backbone"] is None:
+        raise ValueError(
+            f"module must be given: {path} holds an architecture of your own, of which only the weights are saved"
+        )
+    try:
+        predictor = _rebuild(path, record, module)
+    except RunError as error:
+        raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
+        ) from None
+    return predictor if device is None else predictor.to(device)
+
+
+def _record(predictor: Predictor) -> dict[str, Any]:
+    """Everything but the tensors."""
+    selector, own = predictor.selector, predictor.rule.own_threshold
+    if selector is not None and type(selector) not in SELECTORS.values():
+        raise ValueError(f"selector is a {type(selector).__name__}; only {', '.join(SELECTORS)} can be saved")
+    network, normalized = _network(predictor.ensemble.module)
+    if predictor.backbone is not None and _shapes(network) != _shapes(predictor.backbone.build()):
+        raise ValueError(f"backbone {predictor.backbone.name!r} is not the network of the ensemble: its weights differ")
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "calibrant": __version__,
+        "backbone": None if predictor.backbone is None else asdict(predictor.backbone),
+        "normalized": normalized,
+        "members": len(predictor.ensemble),
+        "feature_layer": predictor.feature_layer,
+        "classes": predictor.classes,
+        "threshold": own if own is None or math.isfinite(own) else str(own),
+        "ood_score": predictor.rule.ood_score,
+        "outliers": None if predictor.outliers is None else predictor.outliers.config(),
+        "selector": None if selector is None else {"kind": type(selector).__name__, **selector.config()},
+    }
+
+
+def _tensors(predictor: Predictor) -> dict[str, dict[str, Tensor]]:
+    """The tensors by file and name."""
+    ensemble = predictor.ensemble.stored()
+    members = ensemble.members
+    assert isinstance(members, StoredMembers)
+    stacked = {name: members.stacked[parameter_key(name)] for name in members.names}
+    shared = {name: value for name, value in ensemble.module.state_dict().items() if name not in stacked}
+    named = [(f"members.{name}", value) for name, value in stacked.items()]
+    files = {"ensemble": dict(named + [(f"shared.{name}", value) for name, value in shared.items()])}
+    for name, part in (("outliers", predictor.outliers), ("selector", predictor.selector)):
+        if part is not None:
+            files[name] = part.state_dict()
+    return {f"{name}.safetensors": tensors for name, tensors in files.items()}
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """The checked content of the JSON."""
+    if not (folder / RECORD).is_file():
+        raise ValueError(f"{folder} is not a saved predictor: it has no {RECORD}")
+    try:
+        record = read_json(folder / RECORD)
+    except RunError:
+        raise ValueError(f"{folder} is damaged: its {RECORD} cannot be read") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(f"{folder} is not a saved predictor: its {RECORD} is of another program")
+    version = record.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ValueError(f"{folder} has format version {version}, but this calibrant reads up to {VERSION}: upgrade it")
+    if record.pop("checksum", None) != _checksum(record):
+        raise ValueError(f"{folder} is damaged: its {RECORD} was altered")
+    return record
+
+
+def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) -> Predictor:
+    backbone = None if record["backbone"] is None else _backbone(record["backbone"])
+    network = copy.deepcopy(module) if module is not None else backbone.build() if backbone else nn.Identity()
+    outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]
+    kind = SELECTORS[selector.pop("kind")] if selector else None
+
+    def tensors(part: str) -> dict[str, Tensor]:
+        name = f"{part}.safetensors"
+        return read_tensors(folder / name, record["files"][name])
+
+    return Predictor(
+        _ensemble(network, tensors("ensemble"), record["members"], normalized=record["normalized"]),
+        outliers=None if outliers is None else OutlierScores.from_state(outliers, tensors("outliers")),
+        selector=None if kind is None else kind.from_state(selector, tensors("selector")),
+        threshold=None if record["threshold"] is None else float(record["threshold"]),
+        ood_score=record["ood_score"],
+        classes=None if names is None else tuple(names),
+        feature_layer=record["feature_layer"],
+        backbone=backbone if module is None else None,
+    )
+
+
+def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], count: int, *, normalized: bool) -> Ensemble:
+    stacked = {name[len("members.") :]: value for name, value in tensors.items() if name.startswith("members.")}
+    state = {name[len("shared.") :]: value for name, value in tensors.items() if name.startswith("shared.")}
+    state.update({name: value[0] for name, value in stacked.items()})
+    if normalized:
+        network = _normalize(network, state)
+    for name, value in [*network.named_parameters(), *network.named_buffers()]:
+        if name in state:  # in place, because weights may be tied
+            value.data = value.data.to(state[name].dtype)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(f"module does not fit the saved weights: {' '.join(str(error).split())}") from None
+    return Ensemble(network, StoredMembers(stacked, count))
+
+
+def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
+    """`network` behind the input normalization that it was saved with, unless it brings its own."""
+    if isinstance(network, Normalize):
+        return network
+    return Normalize(network, torch.zeros_like(state["mean"]), torch.ones_like(state["std"]))
+
+
+def _network(module: nn.Module) -> tuple[nn.Module, bool]:
+    """The network without its input normalization, and whether it had one."""
+    return (module.module, True) if isinstance(module, Normalize) else (module, False)
+
+
+def _backbone(fields: Mapping[str, Any]) -> Backbone:
+    return Backbone(str(fields["name"]), tuple(int(size) for size in fields["shape"]), int(fields["classes"]))
+
+
+def _shapes(module: nn.Module) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in module.state_dict().items()}
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _check_target(target: Path) -> None:
+    """Refuse to write over anything that is not a predictor."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    try:
+        found = read_json(target / RECORD)
+    except RunError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"folder {target} holds something that is not a predictor; choose another one")
+
+
+@contextlib.contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A folder beside `target` that is gone afterwards, unless it was renamed."""
+    temporary = target.absolute().with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+    except OSError as error:
+        raise ValueError(f"folder {target} cannot be written: {error.strerror}") from error
+    except RunError as error:
+        raise ValueError(str(error)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace(target: Path, new: Path) -> None:
+    """Rename `new` to `target`; what was there is moved aside first and put back if that fails."""
+    if not target.exists():
+        new.rename(target)
+        return
+    old = new.with_suffix(".old")
+    target.rename(old)
+    try:
+        new.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

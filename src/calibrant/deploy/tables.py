@@ -1,0 +1,107 @@
+"""Predictions for files of any size: read in batches, decided, written as a table, a row an input."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrant.data import DataError, iter_batches
+from calibrant.deploy import EarlyStopping, Predictor
+from calibrant.files import writable
+
+Columns = dict[str, list[Any]]
+FORMATS = (".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many inputs were read and how many of the answers accepted, and the mean number of members asked."""
+
+    inputs: int = 0
+    accepted: int = 0
+    members: float = 0.0
+
+
+def predict_table(
+    predictor: Predictor,
+    spec: str,
+    out: str | Path,
+    *,
+    batch_rows: int = 256,
+    probabilities: bool = False,
+    early: EarlyStopping | None = None,
+    on_batch: Callable[[Count], None] | None = None,
+) -> Count:
+    """Decide on everything that `spec` names and write it to `out`, CSV or Parquet by its suffix.
+
+    The columns are `id`, then those of `Decision.table`. Memory is bounded by one batch. The file appears under its
+    name only when it is whole.
+    """
+    path, seen, accepted, members = Path(out), 0, 0, 0
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
+    count = Count()
+    with _beside(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
+        for ids, inputs in iter_batches(spec, batch_rows):
+            check_shape(predictor, spec, tuple(inputs.shape[1:]))
+            decision = predictor(inputs, early=early).to("cpu")
+            write({"id": ids, **decision.table(probabilities=probabilities)})
+            seen, accepted = seen + len(decision), accepted + int(decision.accepted.sum())
+            members += int(decision.members.sum())
+            count = Count(seen, accepted, members / seen)
+            if on_batch is not None:
+                on_batch(count)
+        if not seen:
+            raise DataError(f"{spec} holds no inputs")
+    return count
+
+
+def check_shape(predictor: Predictor, name: str, shape: tuple[int, ...]) -> None:
+    """Refuse inputs of another shape than the network was trained on, also where it could digest them."""
+    if predictor.backbone is not None and shape != tuple(predictor.backbone.shape):
+        raise DataError(
+            f"{name} has inputs of shape {shape}, but the model was trained on {tuple(predictor.backbone.shape)};"
+            " images are resized by ?size=32 after the path, and made gray by ?color=gray"
+        )
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A temporary file that takes the name `path` if all goes well, and is gone if not."""
+    writable(path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _writer(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
+    """A function that appends columns to the file `path`."""
+    with contextlib.ExitStack() as stack:
+        state: dict[str, Any] = {}
+
+        def csv_rows(columns: Columns) -> None:
+            if not state:
+                file = stack.enter_context(path.open("w", newline="", encoding="utf-8"))
+                state["writer"] = csv.writer(file, lineterminator="\n")
+                state["writer"].writerow(columns)
+            state["writer"].writerows(zip(*columns.values()))
+
+        def parquet_rows(columns: Columns) -> None:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            table = pa.table(columns)
+            if not state:
+                state["writer"] = stack.enter_context(pq.ParquetWriter(path, table.schema))
+            state["writer"].write_table(table)
+
+        yield csv_rows if suffix == ".csv" else parquet_rows

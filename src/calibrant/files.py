@@ -1,0 +1,122 @@
+"""Files that are written whole or not at all, and read with their checksums: bytes, JSON, CSV, safetensors."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import hashlib
+import io
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RunError(RuntimeError):
+    """A run directory that cannot be read or written: one sentence that says what to do."""
+
+
+def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
+    """Write all of `content` to `path` or leave it as it was; returns the SHA-256.
+
+    The bytes go to a temporary file beside it, are forced to the disk, and are renamed over the old file. Without
+    `durable` they are not forced: that survives the end of the process, but not of the machine.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RunError(_why(path, error)) from error
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_json(path: Path, content: Any) -> str:
+    """Write `content` as JSON, whole or not at all."""
+    return write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write named tensors as safetensors, whole or not at all; tensors that share memory are written one by one."""
+    from safetensors.torch import save
+
+    return write_bytes(
+        path, save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    )
+
+
+def read_bytes(path: Path, sha256: str | None = None) -> bytes:
+    """The content of `path`; refused if it does not hash to `sha256`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise RunError(f"{path} was cut short or altered (its checksum differs); delete its folder to make it anew")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in `path`."""
+    try:
+        return json.loads(read_bytes(path))
+    except ValueError:
+        raise RunError(f"{path} was cut short or altered (it is not JSON); delete its folder to make it anew") from None
+
+
+def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
+    """The named tensors in `path`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(read_bytes(path, sha256))
+    except SafetensorError:
+        raise RunError(f"{path} was cut short or altered (it is not safetensors); delete it to make it anew") from None
+
+
+def _why(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space is left to write {path}; what was saved before is whole: free some space and start again"
+    return f"{path} cannot be written: {error.strerror}; choose another output folder"
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = True) -> str:
+    """Write `rows` as CSV, columns in the order in which they first occur; whole or not at all."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return write_bytes(path, text.getvalue().encode(), durable=durable)
+
+
+def read_csv(path: Path) -> list[dict[str, float]]:
+    """The rows of numbers in `path`; empty cells are left out."""
+    rows = csv.DictReader(io.StringIO(read_bytes(path).decode()))
+    return [{name: float(value) for name, value in row.items() if value} for row in rows]
+
+
+def writable(folder: Path) -> Path:
+    """`folder`, made if it is not there; refused if nothing can be written to it."""
+    probe = folder / ".probe"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink(missing_ok=True)  # another rank may have been faster
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
+    return folder

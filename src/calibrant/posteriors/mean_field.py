@@ -1,0 +1,162 @@
+"""q(theta): a Gaussian with diagonal covariance over the parameters of any module.
+
+The module keeps its parameters, which become the means; beside each one that is Bayesian stands a log variance rho.
+A forward pass draws theta = mean + exp(rho / 2) * noise and runs the module on it by `torch.func.functional_call`, so
+no layer has to be replaced and none has to be known.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _NormBase
+
+from calibrant import checks
+from calibrant.posteriors.ensemble import Ensemble, PosteriorMembers, parameter_key
+from calibrant.posteriors.reparametrization import draw_all, gaussian_kl
+
+Predicate = Callable[[str, nn.Module], bool]
+
+_NORMALIZATION = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def not_normalization(name: str, module: nn.Module) -> bool:
+    """The default predicate: every parameter is Bayesian but those of normalization layers."""
+    return not isinstance(module, _NORMALIZATION)
+
+
+class MeanField(nn.Module):
+    r"""q(theta) = N(mean, diag(exp(rho))) over the parameters of `module`, with prior N(prior_mean, prior_std^2 I).
+
+    Args:
+        module: any module; its parameters become the means, in place (copy it first to keep it as it was). A trained
+            network therefore works at once.
+        prior_std: standard deviation of the prior, sqrt(0.001) in the paper.
+        prior_mean: a number, or "init" for a prior centred on the weights that the module has now.
+        init_std: standard deviation that q starts from; `prior_std` if not given. Under SGD it moves little, so it is
+            a hyperparameter.
+        bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs
+            to the submodule `owner`, is Bayesian. Parameters that do not require a gradient stay as they are.
+        fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each; takes a compiler, and a
+            second, once. Elsewhere they stay plain operations, which `torch.compile` fuses.
+
+    Calling it runs the module on one fresh draw of theta, in `train()` and in `eval()` alike.
+
+    >>> q = MeanField(nn.Linear(3, 2), prior_std=1.0)
+    >>> bool(torch.equal(q(torch.ones(1, 3)), q(torch.ones(1, 3))))
+    False
+    >>> sum(p.numel() for p in q.parameters())
+    16
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        prior_std: float = math.sqrt(0.001),
+        prior_mean: float | Literal["init"] = 0.0,
+        init_std: float | None = None,
+        bayesian: Predicate = not_normalization,
+        fuse: bool = False,
+    ) -> None:
+        super().__init__()
+        self.prior_std = checks.positive("prior_std", prior_std)
+        self.init_std = checks.positive("init_std", prior_std if init_std is None else init_std)
+        if prior_mean != "init" and not math.isfinite(float(prior_mean)):
+            raise ValueError(f"prior_mean must be a finite number or 'init', not {prior_mean}")
+        self.module, self.fuse = module, fuse
+        self.rho = nn.ParameterDict()
+        self._names = _chosen(module, bayesian)
+        parameters = dict(module.named_parameters())
+        for name in self._names:
+            self.rho[parameter_key(name)] = nn.Parameter(torch.full_like(parameters[name], 2 * math.log(self.init_std)))
+        self.prior_mean: float | Literal["init"] = "init" if prior_mean == "init" else float(prior_mean)
+        if self.prior_mean == "init":
+            for name in self._names:
+                self.register_buffer(_prior_key(name), parameters[name].detach().clone())
+        self._kl_of_draw: tuple[Tensor, list[int]] | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's output at one draw of theta."""
+        theta, kl = draw_all(self._means(), self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
+        if kl is not None and kl.requires_grad:
+            self._kl_of_draw = kl, self._versions()
+        return functional_call(self.module, dict(zip(self._names, theta)), args, kwargs)
+
+    def kl(self) -> Tensor:
+        """KL(q || prior), the exact closed form, summed over all Bayesian parameters.
+
+        Right after a forward pass its gradient shares that pass's sweep over the parameters, which is why calling it
+        once a step, after `forward`, is cheap.
+        """
+        held, self._kl_of_draw = self._kl_of_draw, None
+        if held is not None and torch.is_grad_enabled() and held[1] == self._versions():
+            return held[0]
+        terms = [
+            gaussian_kl(mean, rho, prior, self.prior_std)
+            for mean, rho, prior in zip(self._means(), self._rhos(), self._prior_means())
+        ]
+        return torch.stack(terms).sum()
+
+    def sample(self, n: int, seed: int = 0) -> Ensemble:
+        """`n` fixed members drawn from q as it is now; the same seed gives the same members on every device."""
+        return Ensemble(copy.deepcopy(self.module), PosteriorMembers(self.standard_deviations(), n, seed))
+
+    def mean_module(self) -> nn.Module:
+        """An ordinary module at the posterior mean, independent of this one."""
+        return copy.deepcopy(self.module)
+
+    def standard_deviations(self) -> dict[str, Tensor]:
+        """exp(rho / 2) by parameter name, detached."""
+        return {name: torch.exp(0.5 * rho.detach()) for name, rho in zip(self._names, self._rhos())}
+
+    def extra_repr(self) -> str:
+        """What q and its prior are, for `print`."""
+        size = sum(rho.numel() for rho in self._rhos())
+        return f"bayesian={size}, prior_mean={self.prior_mean}, prior_std={self.prior_std:.4g}"
+
+    def _means(self) -> list[Tensor]:
+        return [attrgetter(name)(self.module) for name in self._names]  # under `functional_call` no nn.Parameter
+
+    def _rhos(self) -> list[Tensor]:
+        return [self.rho[parameter_key(name)] for name in self._names]
+
+    def _prior_means(self) -> list[Tensor | float]:
+        if self.prior_mean == "init":
+            return [self.get_buffer(_prior_key(name)) for name in self._names]
+        return [self.prior_mean] * len(self._names)
+
+    def _versions(self) -> list[int]:
+        """What changes when a parameter is written, by an optimizer for example."""
+        return [tensor._version for tensor in (*self._means(), *self._rhos())]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the last draw's KL: its graph can neither be copied nor sent."""
+        return {**self.__dict__, "_kl_of_draw": None}
+
+
+def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
+    """Names of the parameters that the predicate makes Bayesian, each shared parameter once."""
+    names = []
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"module has the lazy parameter {name}: run it once on a batch before making it Bayesian")
+        if not parameter.requires_grad or not bayesian(name, module.get_submodule(name.rpartition(".")[0])):
+            continue
+        if not parameter.is_floating_point():
+            raise ValueError(f"module has the {parameter.dtype} parameter {name}, which cannot be Gaussian")
+        names.append(name)
+    if not names:
+        raise ValueError("bayesian leaves no parameter of module to be Bayesian: relax it, or use the module as it is")
+    return names
+
+
+def _prior_key(name: str) -> str:
+    return "prior_mean/" + parameter_key(name)

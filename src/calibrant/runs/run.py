@@ -1,0 +1,143 @@
+"""A run on disk, as a whole: what was asked for, and what came out of it.
+
+    RUN/run.json                the schemes that were asked for, and the command
+    RUN/settings.yaml           all settings
+    RUN/splits.json, stages/    see `calibrant.runs.stages`
+    RUN/evaluations/SCHEME.npz  what the scheme said of validation, test and OOD data
+    RUN/predictors/SCHEME/      the scheme, ready to be deployed
+    RUN/table.csv               the measures with their intervals
+    RUN/report.html             the page
+
+The demo, whose seeds are runs of their own, holds those as RUN/seed-0, RUN/seed-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calibrant.config import Settings, first_difference, identity, load_settings
+from calibrant.config.schemes import Scheme
+from calibrant.files import RunError, read_json, writable, write_bytes, write_json
+
+if TYPE_CHECKING:
+    from calibrant.evaluation import Evaluation
+
+RECORD = "run.json"
+
+
+class Run:
+    """The run in the folder `root`, which may not be there yet."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.root / RECORD).is_file()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was asked for."""
+        if not self.exists:
+            raise ValueError(f"{self.root} is not a run: it has no {RECORD}; `calibrant train --out` makes one")
+        record = read_json(self.root / RECORD)
+        if not isinstance(record, dict) or not isinstance(record.get("schemes"), list):
+            raise RunError(f"{self.root / RECORD} was altered; start the run again in another folder")
+        return record
+
+    @property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """The schemes that were asked for so far."""
+        return tuple(Scheme.parse(name) for name in self.record["schemes"])
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of the run."""
+        _ = self.record
+        return load_settings(file=self.root / "settings.yaml")
+
+    def check(self, settings: Settings) -> None:
+        """Refuse a folder that cannot be written, or that holds a run with other settings."""
+        writable(self.root)
+        if not self.exists:
+            return
+        stored = self.settings
+        name = first_difference(_fixed(settings), _fixed(stored))
+        if name is not None:
+            asked, found = settings.value(name), stored.value(name)
+            raise ValueError(
+                f"{self.root} holds a run with {name}={found}, not {asked}; choose another --out, or resume it:"
+                f" {self.resume_command}"
+            )
+
+    def begin(self, settings: Settings, schemes: Sequence[Scheme], command: str, **more: Any) -> None:
+        """Note what is asked for; schemes that were asked for before stay."""
+        known = [str(scheme) for scheme in self.schemes] if self.exists else []
+        names = [str(scheme) for scheme in Scheme.all() if str(scheme) in {*known, *map(str, schemes)}]
+        write_bytes(self.root / "settings.yaml", settings.to_yaml().encode())
+        write_json(self.root / RECORD, {"schemes": names, "command": command, **more})
+
+    def evaluation_path(self, scheme: Scheme | str) -> Path:
+        """Where the evaluation of `scheme` is."""
+        return self.root / "evaluations" / f"{scheme}.npz"
+
+    def predictor_path(self, scheme: Scheme | str) -> Path:
+        """Where the predictor of `scheme` is."""
+        return self.root / "predictors" / str(scheme)
+
+    def evaluations(self, schemes: Sequence[Scheme] = ()) -> list[Evaluation]:
+        """Those of `schemes`, or of all that are finished."""
+        wanted = schemes or [scheme for scheme in self.schemes if self.evaluation_path(scheme).exists()]
+        missing = [scheme for scheme in wanted if not self.evaluation_path(scheme).exists()]
+        if missing or not wanted:
+            name = f"{missing[0]} in it" if missing else "it"
+            raise ValueError(f"{self.root} has no evaluation of {name}; train it: {self.resume_command}")
+        from calibrant.evaluation import Evaluation
+
+        return [Evaluation.load(self.evaluation_path(scheme)) for scheme in wanted]
+
+    @property
+    def resume_command(self) -> str:
+        """What goes on with the run."""
+        command = "demo" if "seeds" in self.record else "train"
+        return f"calibrant {command} --resume --out {self.root}"
+
+
+def _fixed(settings: Settings) -> dict[str, Any]:
+    """What a run cannot change on resume: all but where it is computed and how it is drawn."""
+    counted = identity(settings)
+    return {**counted, "engine": {"precision": counted["engine"]["precision"]}, "report": {}}
+
+
+def open_runs(path: str | Path) -> list[Run]:
+    """The run in `path`, or those in its folders seed-0, seed-1, ..."""
+    root = Path(path)
+    if not root.is_dir():
+        raise ValueError(f"{root} does not exist; give the folder that `calibrant train --out` or the demo made")
+    inner = [Run(folder) for folder in sorted(root.glob("seed-*")) if Run(folder).exists]
+    if not inner:
+        _ = Run(root).record
+    return inner or [Run(root)]
+
+
+def predictor_folder(path: str | Path, scheme: str | None = None) -> Path:
+    """The saved predictor in `path`: that folder itself, or the one of `scheme` in the run that it holds."""
+    root = Path(path)
+    if (root / "predictor.json").is_file():
+        if scheme is not None:
+            raise ValueError(f"{root} is one predictor, not a run; leave --scheme out")
+        return root
+    runs = open_runs(root)
+    if len(runs) > 1:
+        raise ValueError(f"{root} holds {len(runs)} runs; give one of them, such as {runs[0].root}")
+    there = [str(one) for one in runs[0].schemes if runs[0].predictor_path(one).is_dir()]
+    wanted = str(Scheme.parse(scheme)) if scheme is not None else there[0] if len(there) == 1 else None
+    if not there:
+        raise ValueError(f"{root} has no predictor yet; finish it: {runs[0].resume_command}")
+    if wanted not in there:
+        verb = "choose one with --scheme" if wanted is None else f"there is no {wanted}"
+        raise ValueError(f"{root} holds predictors of {', '.join(there)}; {verb}")
+    return runs[0].predictor_path(wanted)

@@ -1,0 +1,139 @@
+"""The jobs that studies are made of, each resumable: choose lambda, train a network, measure its systems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from calibrant.config import Settings, key
+from calibrant.files import read_json
+from calibrant.studies.lab import Lab, write_compact
+from calibrant.studies.measuring import detectors, measure
+from calibrant.studies.systems import evaluation_of, outputs_of
+from calibrant.studies.trials import Trial
+from calibrant.training import Workspace, open_data, select_lambda
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of lambda: of the calibrated base `scheme` with `regularizer` (None: the settings')."""
+
+    scheme: str
+    regularizer: str | None = None
+    grid: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work and the names of the jobs that must be done before it.
+
+    `kind` is "validate" (a network for the choice of lambda), "choose", "train" or "measure".
+    """
+
+    kind: str
+    trial: Trial
+    after: tuple[str, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    coverages: tuple[tuple[float, ...], ...] = ()
+    choice: Choice | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique among the jobs of a run."""
+        return f"{self.kind} {self.trial.name}"
+
+
+def execute(lab: Lab, job: Job, progress: bool | None = None) -> None:
+    """Do `job`; whatever is done already is not done again."""
+    workspace = _workspace(lab.settings.model_dump_json(), job.trial.seed, lab.runs, progress)
+    if job.kind == "train":
+        workspace.with_settings(*job.trial.overrides).history(job.trial.scheme)
+    elif job.kind == "validate":
+        workspace.with_settings(*job.trial.overrides).validation(job.trial.scheme)
+    elif job.kind == "choose":
+        assert job.choice is not None
+        _choose(lab, workspace.with_settings(*job.trial.overrides), job.choice)
+    else:
+        for trial, coverages in zip(job.trials, job.coverages):
+            if not lab.is_fresh(trial, coverages):
+                _measure(lab, workspace, trial, coverages)
+
+
+@lru_cache(maxsize=1)
+def _workspace(settings: str, seed: int, runs: Path, progress: bool | None) -> Workspace:
+    """The workspace of one seed; its data stay in memory until another seed is asked for."""
+    chosen = Settings.model_validate_json(settings).with_(f"seed={seed}")
+    return Workspace(open_data(chosen.data, seed), chosen, runs, progress=progress)
+
+
+def _measure(lab: Lab, workspace: Workspace, trial: Trial, coverages: Sequence[float]) -> None:
+    outputs, temperature = outputs_of(workspace, trial)
+    evaluation = evaluation_of(workspace, trial, outputs)
+    count, settings = lab.plan.resamples, workspace.settings
+    own = workspace.with_settings(*trial.overrides)
+    content: dict[str, Any] = {
+        "knobs": {name: value for name, value in asdict(trial).items() if value is not None},
+        "temperature": temperature,
+        "training": {key: round(value, 6) for key, value in own.history(trial.scheme)[-1].items()},
+        "validation": _validation(outputs),
+        **measure(evaluation, coverages, bins=settings.report.bins, count=count),
+    }
+    if trial.parsed.selective and trial.readout == "scheme" and trial.eta is None:
+        content["detectors"] = detectors(outputs, settings.outliers.scores, count)
+    lab.write_record(trial, content)
+
+
+def _validation(outputs: Mapping[str, Any]) -> dict[str, float]:
+    from calibrant.metrics import expected_calibration_error
+
+    held_out = outputs["validation"]
+    return {
+        "accuracy": round(float(held_out.correct.float().mean()), 6),
+        "ece": round(expected_calibration_error(held_out.confidence, held_out.correct), 6),
+        "cross_entropy": round(float(held_out.cross_entropy.mean()), 6),
+    }
+
+
+def _choose(lab: Lab, workspace: Workspace, choice: Choice) -> None:
+    found = select_lambda(workspace, choice.scheme, choice.grid)
+    content = {
+        "digest": choice_digest(lab, choice),
+        "scheme": choice.scheme,
+        "regularizer": workspace.settings.calibration.regularizer,
+        "seed": workspace.settings.seed,
+        "epochs": workspace.settings.fit.epochs,
+        "epochs_of_a_full_fit": lab.settings.fit.epochs,
+        "max_accuracy_drop": workspace.settings.calibration.max_accuracy_drop,
+        "weight": found.weight,
+        "validation": [asdict(one) for one in (found.baseline, *found.trials)],
+    }
+    write_compact(lab.choice_path(choice.scheme, choice.regularizer), content)
+
+
+def choice_digest(lab: Lab, choice: Choice) -> str:
+    """What a choice depends on, hashed."""
+    trial = choice_trial(lab, choice)
+    return key(
+        {
+            "settings": lab.digest(replace(trial, weight=1.0)),
+            "grid": list(choice.grid),
+            "drop": lab.settings.calibration.max_accuracy_drop,
+            "members": lab.settings.posterior.members,
+        }
+    )
+
+
+def choice_trial(lab: Lab, choice: Choice) -> Trial:
+    """The fits that a choice is made on: of the first seed, shortened as the plan says."""
+    full, part = lab.settings.fit.epochs, lab.plan.selection_epochs
+    epochs = None if part == 1 else max(1, round(full * part))
+    return Trial(choice.scheme, lab.seeds[0], regularizer=choice.regularizer, epochs=epochs)
+
+
+def is_chosen(lab: Lab, choice: Choice) -> bool:
+    """Whether `choice` is made already, with these settings."""
+    path = lab.choice_path(choice.scheme, choice.regularizer)
+    return path.exists() and read_json(path)["digest"] == choice_digest(lab, choice)

@@ -1,0 +1,103 @@
+"""What the studies vary: grids, seeds, coverages. One YAML file a profile in `plans/`, beside the profile itself.
+
+Read after the settings of the profile; overrides are written `study.gammas=[0,0.5]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant.config import NonNegative, Positive
+
+Coverage = Annotated[float, Field(gt=0, le=1)]
+PREFIX = "study."
+
+
+class BackbonePlan(BaseModel):
+    """The settings of the backbone study: another profile, or this one with `overrides`; neither: this one itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    profile: str | None = None
+    overrides: tuple[str, ...] = ()
+
+
+class Plan(BaseModel):
+    """The grids of the studies.
+
+    >>> Plan().coverages[:3]
+    (0.1, 0.2, 0.3)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seeds: tuple[int, ...] = (0,)
+    lambdas: tuple[Positive, ...] | None = Field(
+        default=None, description="of lambda-pareto and ablation-lambda; null: calibration.grid"
+    )
+    selection_epochs: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="lambda is chosen on fits of this fraction of fit.epochs"
+    )
+    gammas: tuple[NonNegative, ...] = (0, 0.01, 0.05, 0.1, 0.2, 0.5, 1)
+    etas: tuple[NonNegative, ...] = (0.0001, 0.001, 0.01, 0.1, 1)
+    eta_coverage: Coverage = 0.4
+    coverages: tuple[Coverage, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+    regularizers: dict[str, tuple[Positive, ...]] = Field(
+        default={
+            "weighted_mmce": (0.4, 0.8, 2, 4),
+            "mmce": (0.4, 0.8, 2, 4),
+            "esd": (2, 10, 50),
+            "dece": (0.05, 0.15, 0.5, 2),
+            "focal": (0.5, 1, 4),
+            "avuc": (0.2, 0.5, 2),
+            "soft_avuc": (0.2, 0.5, 2),
+        },
+        description="the grid of lambda for each regularizer of the study `regularizers`, but the settings' own",
+    )
+    resamples: Annotated[int, Field(ge=2)] = Field(default=200, description="bootstrap draws that a record keeps")
+    backbone: BackbonePlan = BackbonePlan()
+    studies: tuple[str, ...] | None = Field(default=None, description="what `all` runs; null: every study")
+
+
+def load_plan(profile: str, overrides: Iterable[str] = ()) -> Plan:
+    """The plan of `profile` with overrides such as `"study.seeds=[0,1]"`."""
+    file = resources.files("calibrant.studies") / "plans" / f"{profile}.yaml"
+    values: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
+    for override in overrides:
+        key, equals, text = override.removeprefix(PREFIX).partition("=")
+        if not equals:
+            raise ValueError(f"override {override!r} must look like study.seeds=[0,1,2]")
+        *groups, name = key.split(".")
+        node = values
+        for group in groups:
+            node = node.setdefault(group, {})
+        try:
+            node[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"override {override!r} has a value that is not YAML; quote it") from None
+    return parse_plan(values)
+
+
+def parse_plan(values: Mapping[str, Any]) -> Plan:
+    """`values` as a plan; a wrong one is refused in one sentence."""
+    try:
+        return Plan.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = PREFIX + ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{name} cannot be {first['input']!r}: {first['msg']}") from None
+
+
+def split_overrides(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Overrides of the settings, and those of the plan.
+
+    >>> split_overrides(["fit.rate=1", "study.seeds=[0]"])
+    (['fit.rate=1'], ['study.seeds=[0]'])
+    """
+    found = list(overrides)
+    return [o for o in found if not o.startswith(PREFIX)], [o for o in found if o.startswith(PREFIX)]

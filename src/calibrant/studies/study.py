@@ -1,0 +1,128 @@
+"""What a study is, and the helpers that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from calibrant.config.schemes import Scheme
+from calibrant.metrics import Interval
+from calibrant.studies.jobs import Choice
+from calibrant.studies.lab import Lab
+from calibrant.studies.planning import Needs
+from calibrant.studies.tables import Cell, Table
+from calibrant.studies.trials import Trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BASES = ("FNN", "CFNN", "BNN", "CBNN")
+OCM = tuple(f"{base}-OCM" for base in BASES)
+EIGHT = ("FNN", "CFNN", "FNN-OCM", "CFNN-OCM", "BNN", "CBNN", "BNN-OCM", "CBNN-OCM")
+Figures = Mapping[str, "Figure"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One figure or table of the paper (or one that it lacks).
+
+    `choices`: the lambdas that must be chosen before `needs`, the trials and the coverages at which they are measured,
+    can be listed. `prepare` measures what needs no training. `tables` and `figures` read records only. `within` says in
+    which lab the study lives, if not in the one it is asked for in.
+    """
+
+    name: str
+    title: str
+    caption: str
+    needs: Callable[[Lab], Needs]
+    tables: Callable[[Lab], Sequence[Table]]
+    figures: Callable[[Lab], Figures]
+    choices: Callable[[Lab], Sequence[Choice]] = lambda lab: both_choices(lab)
+    prepare: Callable[[Lab], None] = lambda lab: None
+    within: Callable[[Lab], Lab] = lambda lab: lab
+
+
+def both_choices(lab: Lab) -> list[Choice]:
+    """The two choices that nearly every study needs: lambda of CFNN and of CBNN."""
+    return [Choice(base, None, lab.settings.calibration.grid) for base in ("CFNN", "CBNN")]
+
+
+def trial(lab: Lab, scheme: str, **knobs: Any) -> Trial:
+    """`scheme` with the first seed and, if it is calibrated and no other is given, the chosen lambda.
+
+    With lambda = 0 it is the scheme without the regularizer, and not trained a second time.
+    """
+    parsed = Scheme.parse(scheme)
+    if parsed.calibrated:
+        knobs.setdefault("weight", lab.chosen(str(parsed.base), knobs.get("regularizer")))
+        if knobs["weight"] == 0:
+            others = {name: value for name, value in knobs.items() if name not in ("weight", "regularizer")}
+            return Trial(str(replace(parsed, calibrated=False)), lab.seeds[0], **others)
+    return Trial(scheme, lab.seeds[0], **knobs)
+
+
+def selective(one: Trial) -> Trial:
+    """`one` with a selector."""
+    return replace(one, scheme=f"S{one.scheme}")
+
+
+def all_seeds(lab: Lab, trials: Iterable[Trial], coverages: Sequence[float] = ()) -> dict[Trial, tuple[float, ...]]:
+    """Every trial with every seed, to be measured at `coverages` beside 1."""
+    return {one: tuple(coverages) for each in trials for one in lab.each_seed(each)}
+
+
+def merged(*needs: Needs) -> dict[Trial, tuple[float, ...]]:
+    """What several needs come to: each trial once, at all the coverages asked for."""
+    result: dict[Trial, tuple[float, ...]] = {}
+    for one in needs:
+        for each, coverages in one.items():
+            result[each] = tuple(sorted({*result.get(each, ()), *coverages}))
+    return result
+
+
+def temperature(one: Trial) -> Trial:
+    """`one` with its probabilities scaled by a temperature."""
+    return replace(one, readout="temperature")
+
+
+def measured(lab: Lab, one: Trial, measure: str, coverage: float = 1.0) -> Interval:
+    """A measure with its interval."""
+    bounds = (0.5, 1.0) if measure.startswith("detection") else (0.0, 1.0)
+    return lab.estimate(one, measure, coverage).interval(lab.settings.report.confidence_level, bounds)
+
+
+def full_row(lab: Lab, label: str, one: Trial, **about: Cell) -> dict[str, Cell]:
+    """A system at coverage 1: accuracy, ECE and, for each OOD set, how well it is detected."""
+    row: dict[str, Cell] = {"system": label, **about, "seeds": len(lab.seeds)}
+    row["accuracy"], row["ECE"] = measured(lab, one, "accuracy"), measured(lab, one, "ece")
+    for name in lab.ood_sets(one):
+        row[f"OOD detection, {name}"] = measured(lab, one, f"detection:{name}")
+        row[f"corrected, {name}"] = measured(lab, one, f"detection_corrected:{name}")
+        row[f"AUROC, {name}"] = measured(lab, one, f"auroc:{name}")
+        row[f"FPR95, {name}"] = measured(lab, one, f"fpr95:{name}")
+    return row
+
+
+def first_ood(lab: Lab, one: Trial) -> str:
+    """The OOD test set of the kind of D_u, whose detection the paper draws."""
+    return lab.ood_sets(one)[0]
+
+
+def choice_note(lab: Lab) -> str:
+    """One sentence on how lambda was chosen."""
+    from calibrant.files import read_json
+
+    told = []
+    for base in ("CFNN", "CBNN"):
+        found = read_json(lab.choice_path(base))
+        told.append(f"{base} {found['weight']:g} (on fits of {found['epochs']} epochs, seed {found['seed']})")
+    grid = ", ".join(f"{weight:g}" for weight in lab.settings.calibration.grid)
+    return f"Lambda by the paper's rule on validation data, grid {grid}: {', '.join(told)}. {interval_note(lab)}"
+
+
+def interval_note(lab: Lab) -> str:
+    """One sentence on what the intervals are of."""
+    level, several = lab.settings.report.confidence_level, len(lab.seeds) > 1
+    resampled = "test inputs and seeds" if several else "the test inputs of one training"
+    return f"Measures in percent, with {100 * level:g} % intervals by the bootstrap over {resampled}."

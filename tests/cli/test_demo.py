@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from commands import TINY_OPTIONS, Caller, call, read_rows, run, start
+
+__all__ = ["call"]
+
+from calibrant.config.schemes import Scheme
+
+
+def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Caller, tmp_path: Path) -> None:
+    """All sixteen schemes and two seeds, one process at first, then one a seed."""
+    process = start("demo", *TINY_OPTIONS, "--workers", 1, cwd=tmp_path)
+    assert process.stderr is not None
+    seen = next(line for line in process.stderr if "fine-tune" in line)
+    assert seen.startswith("seed ")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "calibrant: stopped; to go on: calibrant demo --resume --out demo"
+    assert "Traceback" not in err
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/seed-*/stages/*/result.json")}
+    assert len(before) >= 4
+
+    done = run("demo", "--resume", cwd=tmp_path)
+    root = tmp_path / "demo"
+    assert done.stdout.splitlines()[-1] == f"The page:  {(root / 'report.html').as_uri()}"
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in before}.items()
+    rows = read_rows(root / "table.csv")
+    assert len(rows) == 16 * 2 * 2
+    assert {row["system"] for row in rows} == {str(scheme) for scheme in Scheme.all()}
+    assert {row["seeds"] for row in rows} == {"0 1"}
+    assert all(row["accuracy_low"] and row["ece_low"] for row in rows)
+    assert all(str(scheme) in done.stdout for scheme in Scheme.all())
+    for folder in ("seed-0", "seed-1"):
+        assert len(list((root / folder / "predictors").iterdir())) == 16
+    page = (root / "report.html").read_text()
+    assert "The paper in small" in page
+    assert len(page) < 5_000_000
+
+    found = json.loads(call("evaluate", root, "--scheme", "SBNN", "--json").out)
+    assert found["rows"][0]["seeds"] == "0 1"
+    assert float(next(r for r in rows if r["system"] == "SBNN")["ece"]) == found["rows"][0]["ece"]

@@ -1,0 +1,55 @@
+"""What selection buys on the embedded digits: SCBNN-OCM over five seeds, with both baselines beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from calibrant.config import load_settings
+from calibrant.evaluation import Evaluation, Outcome, summarize
+from calibrant.selective import Selector
+from calibrant.training import Outputs, Workspace, open_data
+
+SEEDS = range(5)
+
+
+def outcome(outputs: Outputs, selection: object) -> Outcome:
+    return Outcome(
+        outputs.confidence.numpy(),
+        outputs.predicted.numpy(),
+        None if outputs.labels is None else outputs.labels.numpy(),
+        None if selection is None else selection.numpy(),  # type: ignore[attr-defined]
+    )
+
+
+def systems(seed: int) -> list[Evaluation]:
+    """The selector, confidence thresholding and selective classification on one trained CBNN-OCM."""
+    settings = load_settings("embedded", overrides=[f"seed={seed}", "engine.device=cpu"])
+    workspace = Workspace(open_data(settings.data, settings.seed), settings, progress=False)
+    outputs = workspace.selection("SCBNN-OCM").outputs
+    parts = {name: outputs[name] for name in ("validation", "test")}
+    check = parts["validation"]
+    baseline = Selector("classification", coverage=0.5, seed=seed).fit(
+        check.confidence, check.outlier_scores, check.correct, cross_entropy=check.cross_entropy
+    )
+    classified = {name: replace(p, gate=baseline.relaxed(p.confidence, p.outlier_scores)) for name, p in parts.items()}
+    plain = {name: replace(p, gate=None) for name, p in parts.items()}
+    named = {"SCBNN-OCM": parts, "confidence threshold": plain, "selective classification": classified}
+    return [
+        Evaluation(
+            system, seed, outcome(found["test"], found["test"].gate), {}, outcome(check, found["validation"].gate)
+        )
+        for system, found in named.items()
+    ]
+
+
+@pytest.mark.slow
+def test_at_half_coverage_error_and_calibration_are_not_worse_than_at_full_coverage() -> None:
+    rows = summarize([one for seed in SEEDS for one in systems(seed)], (1.0, 0.5))
+    found = {(row.system, row.wanted_coverage): row for row in rows}
+    for (system, coverage), row in found.items():
+        print(f"{system:26} {coverage:4} accuracy {row.accuracy} ECE {row.ece}")
+    full, half = found["SCBNN-OCM", 1.0], found["SCBNN-OCM", 0.5]
+    assert half.ece.estimate <= full.ece.high
+    assert half.accuracy.estimate >= full.accuracy.low

@@ -1,0 +1,70 @@
+"""What is committed under results/: tables and verdicts follow from the records."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from calibrant.studies import STUDIES, Lab, write_claims
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+LABS = sorted(path.parent for path in RESULTS.glob("*/study.yaml"))
+
+
+@pytest.mark.parametrize("folder", LABS, ids=lambda path: path.name)
+def test_tables_follow_from_the_records_byte_for_byte(folder: Path, tmp_path: Path) -> None:
+    lab, drawn = Lab.load(folder), 0
+    for study in STUDIES.values():
+        if not (folder / study.name).is_dir():
+            continue
+        for table in study.tables(study.within(lab)):
+            table.write(tmp_path / study.name)
+            for kind in ("csv", "md"):
+                again = (tmp_path / study.name / f"{table.name}.{kind}").read_bytes()
+                assert again == (folder / study.name / f"{table.name}.{kind}").read_bytes()
+                drawn += 1
+    assert drawn > 0
+
+
+@pytest.mark.parametrize("folder", LABS, ids=lambda path: path.name)
+def test_the_records_are_of_their_settings_so_that_a_run_goes_on_from_them(folder: Path) -> None:
+    lab, seen = Lab.load(folder), 0
+    for study in STUDIES.values():
+        if (folder / study.name).is_dir():
+            own = study.within(lab)
+            for trial, coverages in study.needs(own).items():
+                assert own.is_fresh(trial, coverages), trial.name
+                seen += 1
+    assert seen > 0
+
+
+def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
+    for folder in LABS:
+        shutil.copytree(folder, tmp_path / folder.name)
+    if (RESULTS / "causes.yaml").exists():
+        shutil.copy(RESULTS / "causes.yaml", tmp_path)
+    assert write_claims(tmp_path).read_text() == (RESULTS / "README.md").read_text()
+
+
+def test_the_front_page_shows_rows_and_figures_of_the_first_run() -> None:
+    shown = _section((ROOT / "README.md").read_text(), "What it gives")
+    rows = [line for line in shown.splitlines() if line.startswith("| ")]
+    assert len(rows) > 5
+    assert set(rows) <= set(_section((RESULTS / "README.md").read_text(), "small").splitlines())
+    figures = re.findall(r"\]\((results/small/[^)]+\.png)\)", shown)
+    assert len(figures) == 2
+    assert all((ROOT / figure).is_file() for figure in figures)
+
+
+def _section(text: str, title: str) -> str:
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_nothing_of_the_machine_is_in_the_results() -> None:
+    for path in RESULTS.rglob("*"):
+        if path.suffix in (".json", ".yaml", ".md", ".csv", ".html"):
+            assert not re.search(r"/(root|home|tmp|work)/", path.read_text()), path

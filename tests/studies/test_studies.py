@@ -1,0 +1,251 @@
+"""Every study end to end on the embedded data, drawn again from its records, and resumed after a stop."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from experiment_labs import TINY
+
+from calibrant.files import RunError
+from calibrant.studies import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
+from calibrant.studies.claims import CLAIMS, stable_gamma
+from calibrant.studies.coverage import systems
+from calibrant.studies.planning import trial_jobs
+from calibrant.studies.reproduce import run
+from calibrant.studies.runner import run_jobs
+from calibrant.studies.study import trial
+from calibrant.studies.trials import Trial
+
+EIGHT = {"FNN", "CFNN", "FNN-OCM", "CFNN-OCM", "BNN", "CBNN", "BNN-OCM", "CBNN-OCM"}
+SCHEMES = {
+    "reliability": {"FNN", "CFNN", "BNN", "CBNN", "FNN + temperature"},
+    "lambda-pareto": {"FNN", "CFNN", "BNN", "CBNN", "FNN + temperature"},
+    "ablation-lambda": {"FNN", "CFNN", "BNN", "CBNN"},
+    "ood-histograms": EIGHT | {"FNN + temperature"},
+    "gamma-tradeoff": {"FNN-OCM", "CFNN-OCM", "BNN-OCM", "CBNN-OCM"},
+    "ablation-gamma": {"FNN-OCM", "CFNN-OCM", "BNN-OCM", "CBNN-OCM"},
+    "coverage": {f"S{name}" for name in EIGHT}
+    | {f"{name} + confidence" for name in EIGHT}
+    | {"FNN + temperature + confidence", "FNN + selective classification"},
+    "ablation-eta": {"SFNN", "SBNN-OCM", "SCBNN-OCM", "FNN + temperature + confidence"},
+    "regularizers": {"FNN", "CFNN", "BNN", "CBNN", "FNN + temperature"},
+    "ood-scores": EIGHT,
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """All studies, run."""
+    folder = tmp_path_factory.mktemp("lab")
+    lab = open_lab("embedded", results=folder / "results" / "tiny", runs=folder / "runs", overrides=TINY)
+    written = reproduce(lab, "all")
+    assert [path.name for path in written] == list(STUDIES)
+    return lab
+
+
+def rows(folder, name="table"):
+    with (folder / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_writes_tables_figures_and_a_page(lab, study):
+    folder = lab.results / study
+    tables = ("lambda", "gamma", "coverage") if study == "backbone" else ("table",)
+    figures = tables if study == "backbone" else ("figure",)
+    for name in tables:
+        assert rows(folder, name)
+        assert (folder / f"{name}.md").read_text().startswith("| ")
+    for name in figures:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    page = (folder / "page.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "init_std" in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+@pytest.mark.parametrize("study", SCHEMES)
+def test_no_scheme_of_the_paper_is_left_out(lab, study):
+    found = {row["system"] for row in rows(lab.results / study)}
+    assert SCHEMES[study] <= found
+
+
+def test_grids_are_complete(lab):
+    assert {row["lambda"] for row in rows(lab.results / "lambda-pareto") if row["system"] == "CBNN"} == {"0.2", "1"}
+    gammas = {row["gamma"] for row in rows(lab.results / "gamma-tradeoff") if row["system"] == "BNN-OCM"}
+    assert gammas == {"0", "0.5", "1"}
+    wanted = {row["wanted coverage"] for row in rows(lab.results / "coverage") if row["system"] == "SFNN"}
+    assert wanted == {"0.1", "0.4", "0.5", "0.7", "1"}
+    etas = {row["eta"] for row in rows(lab.results / "ablation-eta") if row["system"] == "SFNN"}
+    assert etas == {"0.01", "0.1"}
+    names = {row["regularizer"] for row in rows(lab.results / "regularizers") if row["system"] == "CFNN"}
+    assert names == {"weighted_mmce", "esd", "dece", "focal", "mmce", "avuc", "soft_avuc"}
+    scores = {row["score"] for row in rows(lab.results / "ood-scores") if row["system"] == "BNN"}
+    assert len(scores) == 10
+    assert "mutual information" not in {r["score"] for r in rows(lab.results / "ood-scores") if r["system"] == "FNN"}
+
+
+def test_few_accepted_leave_detection_undefined_but_not_the_whole_system(lab):
+    for row in rows(lab.results / "coverage"):
+        few = min(int(row["accepted"]), int(row["accepted, near"])) < 30
+        assert (row["OOD detection, near"] == "") == few
+        assert row["whole system, near"]
+        if row["wanted coverage"] == "1":
+            assert float(row["coverage"]) == 1
+
+
+def test_the_cost_table_names_the_rows_that_do_not_reproduce(lab):
+    verdicts = {row["model"]: row["reproduces"] for row in rows(lab.results / "cost")}
+    assert verdicts["FNN"] == verdicts["CFNN-OCM"] == "yes"
+    assert verdicts["BNN"] == verdicts["CBNN-OCM"] == verdicts["Selector"] == "no: FLOPs"
+
+
+def test_tables_regenerate_from_the_records_alone(lab, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(lab.results, copy)
+    alone, compared = Lab.load(copy), 0
+    for study in STUDIES.values():
+        for table in study.tables(study.within(alone)):
+            table.write(tmp_path / study.name)
+            for kind in ("csv", "md"):
+                again = (tmp_path / study.name / f"{table.name}.{kind}").read_bytes()
+                assert again == (lab.results / study.name / f"{table.name}.{kind}").read_bytes()
+                compared += 1
+    assert compared == 2 * (len(STUDIES) + 3)  # cost has two tables, backbone three
+
+
+def test_everything_else_regenerates_too(lab, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(lab.results, copy)
+    (folder,) = redraw(copy, "reliability", tmp_path / "again")
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == sorted(path.name for path in (lab.results / "reliability").iterdir())
+    for name in names:
+        assert (folder / name).read_bytes() == (lab.results / "reliability" / name).read_bytes()
+
+
+def test_nothing_is_done_twice(lab, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a finished job was done again")
+
+    monkeypatch.setattr("calibrant.studies.runner.execute", refuse)
+    study = STUDIES["backbone"]
+    run(lab, [one for one in STUDIES.values() if one is not study])
+    run(study.within(lab), [study])
+
+
+def test_studies_share_their_fits(lab):
+    fits = [path for path in (lab.runs / "stages").iterdir() if path.name.startswith("fit-FNN-")]
+    assert len(fits) == 2  # the study's own network, and that of the backbone study
+
+
+def test_lambda_is_chosen_on_validation_data_and_recorded(lab):
+    choice = json.loads(lab.choice_path("CFNN").read_text())
+    base, *tried = choice["validation"]
+    allowed = [one for one in tried if base["accuracy"] - one["accuracy"] <= choice["max_accuracy_drop"] + 1e-9]
+    best = min(allowed, key=lambda one: one["ece"])["weight"] if allowed else 0
+    assert choice["weight"] == best
+    assert lab.chosen("CFNN") == best
+
+
+def test_a_lambda_of_zero_is_the_scheme_without_the_regularizer(lab, tmp_path):
+    other = replace(lab, results=shutil.copytree(lab.results, tmp_path / "lab"))
+    path = other.choice_path("CBNN")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "weight": 0.0}))
+    assert trial(other, "CBNN-OCM", gamma=1.0) == trial(other, "BNN-OCM", gamma=1.0)
+    assert systems(other)["SCBNN-OCM"] == systems(other)["SBNN-OCM"]
+    assert trial(other, "CFNN") == trial(lab, "CFNN")
+    assert trial(other, "CFNN").weight > 0
+
+
+def test_claims_are_filled_in(lab, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(lab.results.parent, results)
+    (results / "causes.yaml").write_text("ocm: Two epochs teach it little.\n")
+    text = write_claims(results).read_text()
+    for claim in CLAIMS:
+        assert f"### {claim.text}" in text
+    assert text.count("Not measured yet.") == sum(claim.cifar10_only for claim in CLAIMS)
+    assert "Two epochs teach it little." in text
+    assert f" -o fit.epochs={lab.settings.fit.epochs}" in text
+    assert write_claims(tmp_path / "results" / "tiny" / "records").read_text().count("Not measured yet.") == len(CLAIMS)
+    with pytest.raises(ValueError, match="is not a folder"):
+        write_claims(tmp_path / "nowhere")
+    (results / "causes.yaml").write_text("ocn: x\n")
+    with pytest.raises(ValueError, match="'ocn' that does not exist"):
+        write_claims(results)
+
+
+def test_one_gamma_says_nothing_about_stability(lab):
+    one = replace(lab, plan=lab.plan.model_copy(update={"gammas": (0.0, 0.5)}))
+    assert list(stable_gamma(lab))
+    assert not list(stable_gamma(one))
+
+
+def test_an_unknown_study_is_refused_with_the_nearest(lab):
+    with pytest.raises(ValueError, match="did you mean coverage"):
+        reproduce(lab, "coverages")
+    with pytest.raises(ValueError, match=r"no study\.yaml"):
+        redraw(lab.results / "records")
+    with pytest.raises(ValueError, match="workers"):
+        run_jobs(lab, [], workers=0)
+
+
+def test_a_killed_run_goes_on_to_the_same_records(lab, tmp_path):
+    results, runs = tmp_path / "results", tmp_path / "runs"
+    overrides = [part for one in (*TINY, "engine.checkpoint_steps=1", "fit.epochs=20") for part in ("-o", one)]
+    command = [sys.executable, "-m", "calibrant.studies", "reliability", "--out", str(results), "--runs", str(runs)]
+    process = subprocess.Popen(
+        [*command, *overrides], stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        if list(runs.glob("stages/fit-CFNN-*/*checkpoint*")):
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not list(results.glob("records/CFNN*"))
+    changed = (*TINY, "fit.epochs=20")
+    reproduce(open_lab("embedded", results=results, runs=runs, overrides=changed), "reliability")
+    reference = open_lab("embedded", results=tmp_path / "other", runs=tmp_path / "elsewhere", overrides=changed)
+    reproduce(reference, "reliability")
+    files = sorted(path.name for path in (results / "records").iterdir())
+    assert files == sorted(path.name for path in (reference.results / "records").iterdir())
+    for name in files:
+        assert (results / "records" / name).read_bytes() == (reference.results / "records" / name).read_bytes()
+
+
+def test_a_failing_job_keeps_back_only_what_needs_it(lab, tmp_path, monkeypatch):
+    from calibrant.studies import jobs, runner
+
+    def flaky(lab, job, progress=None):
+        if job.kind == "train" and job.trial.scheme == "BNN":
+            raise RuntimeError("the disk is full")
+        jobs.execute(lab, job, progress)
+
+    monkeypatch.setattr(runner, "execute", flaky)
+    broken = open_lab("embedded", results=tmp_path / "results", runs=lab.runs, overrides=TINY)
+    with pytest.raises(RunError, match="2 of 8 jobs failed: train BNN_seed-0: the disk is full"):
+        reproduce(broken, "reliability")
+    assert {path.name.split("_")[0] for path in (tmp_path / "results" / "records").iterdir()} == {"FNN", "CFNN", "CBNN"}
+    monkeypatch.undo()
+    reproduce(broken, "reliability")
+
+
+def test_worker_processes_make_the_same_records(lab, tmp_path):
+    other = open_lab("embedded", results=tmp_path / "results", runs=lab.runs, overrides=TINY)
+    needs = {Trial("FNN"): (), Trial("BNN"): ()}
+    run_jobs(other, trial_jobs(other, needs), workers=2)
+    for one in needs:
+        assert other.at(one) == lab.at(one)
