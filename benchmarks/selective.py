@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.measure import Row, seconds
 from calibrant import metrics
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.selective import Selector, Training

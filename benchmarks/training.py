@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Row, best_of
 from calibrant.backbones import MLP, WideResNet
-from calibrant.config import EngineSettings, FitSettings
+from calibrant.config.groups import EngineSettings, FitSettings
 from calibrant.data import Augmentation
 from calibrant.losses.objective import Objective
 from calibrant.training.distributed import make_fabric

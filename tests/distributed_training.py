@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.training import TrainingData, Workspace, open_data
 from calibrant.training.distributed import gather_with_gradients
 from calibrant.training.loop import Loop

@@ -10,7 +10,7 @@ import torch
 
 from calibrant import MeanField
 from calibrant.backbones import build
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy import Backbone, Predictor
 from calibrant.training.sweeps.grid import Parameter, Sweep

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from commands import Caller, call, run
 
-from calibrant.config import Settings, load_settings, setting_names
+from calibrant.config.loading import Settings, load_settings, setting_names
 
 __all__ = ["call"]
 

@@ -214,6 +214,6 @@ def wait_for(condition: object, process: object, seconds: float = 120) -> None:
 
 
 def test_the_tiny_settings_are_settings() -> None:
-    from calibrant.config import load_settings
+    from calibrant.config.loading import load_settings
 
     assert load_settings(overrides=TINY).backbone.name == "mlp-16"

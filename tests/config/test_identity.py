@@ -12,7 +12,9 @@ import torch
 from pydantic import Field, create_model
 
 import calibrant.config.dependence as dependence
-from calibrant.config import FitSettings, Settings, first_difference, identity, key, load_settings
+from calibrant.config.dependence import first_difference, identity, key
+from calibrant.config.groups import FitSettings
+from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData
 from calibrant.runs.run import Run

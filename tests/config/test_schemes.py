@@ -31,5 +31,5 @@ def test_wrong_name_is_answered_with_a_near_one(wrong, right):
 
 
 def test_schemes_and_settings_do_not_import_torch():
-    code = "import calibrant.config, calibrant.runs.stages, sys; sys.exit('torch' in sys.modules)"
+    code = "import calibrant.config.loading, calibrant.runs.stages, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from calibrant.config import ByFamily, Settings, dependence, identity, load_settings, profiles, setting_names
+from calibrant.config import dependence
+from calibrant.config.dependence import identity
+from calibrant.config.groups import ByFamily
+from calibrant.config.loading import Settings, load_settings, profiles, setting_names
 
 
 @pytest.mark.parametrize("profile", profiles())

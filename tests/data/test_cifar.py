@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant.config import DataSettings
+from calibrant.config.groups import DataSettings
 from calibrant.data import DataError, download, open_source
 from calibrant.data.download import ARCHIVES, Archive
 from calibrant.data.images import ImageForm, pil_to_tensor

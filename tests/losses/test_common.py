@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.config import Regularizer
+from calibrant.config.groups import Regularizer
 from calibrant.losses import REGULARIZERS, ConfidenceMinimization, confidence_minimization
 
 every = pytest.mark.parametrize("name", sorted(REGULARIZERS))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrant.config import key
+from calibrant.config.dependence import key
 from calibrant.files import RunError, read_tensors, write_bytes, write_csv, write_tensors
 from calibrant.runs.stages import RunDirectory
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.evaluation import Evaluation, Outcome, summarize
 from calibrant.selective import Selector
 from calibrant.training import Outputs, Workspace, open_data

@@ -196,7 +196,7 @@ def test_saved_settings_name_no_folder_of_this_machine(tmp_path):
 
 
 def test_plans_of_all_profiles_and_wrong_overrides():
-    from calibrant.config import load_settings, profiles
+    from calibrant.config.loading import load_settings, profiles
 
     for profile in profiles():
         plan, settings = load_plan(profile), load_settings(profile)

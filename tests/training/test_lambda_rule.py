@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.training import TrainingData, Trial, Workspace, choose, open_data, select_lambda
 
 

@@ -12,7 +12,8 @@ from compilers import needs_compiler
 from torch import nn
 
 from calibrant.backbones.normalization import Normalize
-from calibrant.config import AugmentationSettings, EngineSettings, FinetuneSettings, FitSettings, load_settings
+from calibrant.config.groups import AugmentationSettings, EngineSettings, FinetuneSettings, FitSettings
+from calibrant.config.loading import load_settings
 from calibrant.data import ArrayData
 from calibrant.files import RunError
 from calibrant.posteriors.mean_field import MeanField

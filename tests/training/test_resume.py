@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.files import RunError
 from calibrant.training import TrainingData, Workspace, open_data
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData
 from calibrant.deploy import load

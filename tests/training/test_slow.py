@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.training import TrainingData, Workspace, open_data
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.runs.resources import Resources
 from calibrant.training.sweeps.grid import Parameter, Sweep

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from calibrant.config import EngineSettings
+from calibrant.config.groups import EngineSettings
 from calibrant.training.distributed import gather_with_gradients, make_fabric
 
 SCRIPT = Path(__file__).parents[1] / "distributed_training.py"

@@ -78,7 +78,7 @@ def _machine(name: str | None, profile: str | None, as_json: bool) -> None:
 
 
 def _settings(name: str | None, profile: str | None, as_json: bool) -> None:
-    from calibrant.config import Settings, load_settings
+    from calibrant.config.loading import Settings, load_settings
 
     chosen = Settings() if profile is None else load_settings(profile)
     rows = [row for row in _fields(chosen) if name is None or (row["name"] + ".").startswith(name + ".")]
@@ -110,7 +110,7 @@ def _fields(model: Any, prefix: str = "") -> Iterator[dict[str, Any]]:
 def _profiles(name: str | None, profile: str | None, as_json: bool) -> None:
     from importlib import resources
 
-    from calibrant.config import load_settings, profiles
+    from calibrant.config.loading import load_settings, profiles
 
     if name is not None:
         settings = load_settings(name)  # says which name is the nearest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from calibrant.config import Settings
+    from calibrant.config.loading import Settings
     from calibrant.config.schemes import Scheme
 
 Profile = Annotated[
@@ -42,7 +42,7 @@ def read_settings(
     profile: str | None, file: Path | None, overrides: Sequence[str], **named: str | int | Sequence[str] | None
 ) -> Settings:
     """A profile, then a file, then overrides, then options of their own (`data__source="embedded"`), if given."""
-    from calibrant.config import load_settings
+    from calibrant.config.loading import load_settings
 
     own = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in named.items() if value is not None]
     settings = load_settings(profile or "embedded", file, [*overrides, *own])

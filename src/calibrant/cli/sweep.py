@@ -16,7 +16,7 @@ from calibrant.cli.groups import grouped
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from calibrant.config import Settings
+    from calibrant.config.loading import Settings
     from calibrant.training.sweeps.grid import Sweep
     from calibrant.training.sweeps.record import SweepResult, TrialRow
     from calibrant.training.sweeps.sweep import Engine

@@ -50,7 +50,7 @@ RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "print
 def identity(settings: BaseModel) -> dict[str, Any]:
     """All that counts of `settings`, group by group, as JSON values.
 
-    >>> from calibrant.config import Settings
+    >>> from calibrant.config.loading import Settings
     >>> counted = identity(Settings())
     >>> counted["augmentation"], counted["selector"]["variant"]
     ({'padding': 4, 'flip': True}, 'printed')

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
 from calibrant.deploy.labels import Labelling, learn_labels

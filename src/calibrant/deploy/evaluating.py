@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from calibrant.adapters.devices import choose_device
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, DataError, Spec, has_parts, open_source
 from calibrant.deploy import Decision, Predictor, load

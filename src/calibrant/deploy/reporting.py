@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.config import ReportSettings, Settings
+from calibrant.config.groups import ReportSettings
+from calibrant.config.loading import Settings
 from calibrant.data import ArrayData
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
 from calibrant.files import RunError, write_csv

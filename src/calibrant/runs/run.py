@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant.config import Settings, first_difference, identity, load_settings
+from calibrant.config.dependence import first_difference, identity
+from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, writable, write_bytes, write_json
 

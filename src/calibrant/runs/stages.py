@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from calibrant.config import key
+from calibrant.config.dependence import key
 from calibrant.files import RunError, _why, read_json, read_tensors, write_bytes, write_json
 
 if TYPE_CHECKING:

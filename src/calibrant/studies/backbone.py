@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.studies import coverage, pareto, tradeoff
 from calibrant.studies.lab import Lab
 from calibrant.studies.plan import load_plan

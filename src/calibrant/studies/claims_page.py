@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.data import Spec
 from calibrant.files import write_bytes
 from calibrant.studies import coverage

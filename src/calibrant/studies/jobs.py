@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from calibrant.config import Settings, key
+from calibrant.config.dependence import key
+from calibrant.config.loading import Settings
 from calibrant.files import read_json
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.measuring import detectors, measure

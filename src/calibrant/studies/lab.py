@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from calibrant.config import Settings, identity, key, load_settings
+from calibrant.config.dependence import identity, key
+from calibrant.config.loading import Settings, load_settings
 from calibrant.files import read_json, write_bytes
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.measuring import DIGITS

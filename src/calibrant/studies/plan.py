@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.config import NonNegative, Positive
+from calibrant.config.groups import NonNegative, Positive
 
 Coverage = Annotated[float, Field(gt=0, le=1)]
 PREFIX = "study."

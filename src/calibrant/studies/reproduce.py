@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from calibrant.config import load_settings
+from calibrant.config.loading import load_settings
 from calibrant.studies import planning
 from calibrant.studies.lab import Lab
 from calibrant.studies.page import write_study_page

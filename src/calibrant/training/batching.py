@@ -9,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from calibrant.config import AugmentationSettings
+from calibrant.config.groups import AugmentationSettings
 from calibrant.data import Augmentation, Batches, split_indices
 from calibrant.training.inputs import Examples
 from calibrant.training.randomness import derive

@@ -14,7 +14,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
-from calibrant.config import EngineSettings
+from calibrant.config.groups import EngineSettings
 
 
 def make_fabric(engine: EngineSettings) -> Fabric:

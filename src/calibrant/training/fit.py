@@ -5,7 +5,7 @@ minimize over theta or q    CE + (beta / N) KL(q || p) + lambda E
 
 from __future__ import annotations
 
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.losses import REGULARIZERS
 from calibrant.losses.objective import Objective

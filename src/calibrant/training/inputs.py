@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
-from calibrant.config import DataSettings
+from calibrant.config.groups import DataSettings
 from calibrant.data import (
     ArrayData,
     DataError,

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from calibrant.config import Settings, identity
+from calibrant.config.dependence import identity
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.training.inputs import TrainingData, fingerprint
 

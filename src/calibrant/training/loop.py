@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from calibrant.config import EngineSettings, OptimizerSettings
+from calibrant.config.groups import EngineSettings, OptimizerSettings
 from calibrant.files import RunError
 from calibrant.losses.objective import Objective
 from calibrant.training.distributed import share_buffers, sum_over_ranks

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.backbones.normalization import Normalize
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
 from calibrant.posteriors.ensemble import Ensemble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from calibrant.config import OptimizerSettings
+from calibrant.config.groups import OptimizerSettings
 from calibrant.posteriors.mean_field import MeanField
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from calibrant.config import OptimizerSettings
+from calibrant.config.groups import OptimizerSettings
 
 
 def rate_factor(settings: OptimizerSettings, epoch: int, step: int, steps_per_epoch: int, examples: int) -> float:
@@ -13,7 +13,7 @@ def rate_factor(settings: OptimizerSettings, epoch: int, step: int, steps_per_ep
     With `extra_step` the schedule is ahead by one advance before every update and one more at the start of every
     epoch, and a cosine ends after `epochs * examples // batch_size` advances, as the published code has it.
 
-    >>> from calibrant.config import FitSettings
+    >>> from calibrant.config.groups import FitSettings
     >>> [round(rate_factor(FitSettings(), epoch, 0, 352, 45_000), 4) for epoch in (0, 29, 30, 60, 99)]
     [1.0, 1.0, 0.2, 0.04, 0.008]
     """

@@ -23,7 +23,7 @@ from calibrant.training.predicting import keep, predict_stage, prediction_sets, 
 from calibrant.training.randomness import derive
 
 if TYPE_CHECKING:
-    from calibrant.config import OutlierSettings, SelectorSettings
+    from calibrant.config.groups import OutlierSettings, SelectorSettings
     from calibrant.posteriors.ensemble import Ensemble
     from calibrant.training.workspace import Workspace
 

@@ -9,7 +9,7 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch import nn
 
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.training.inputs import TrainingData
 from calibrant.training.randomness import derive

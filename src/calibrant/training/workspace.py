@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.backbones import build
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import read_csv, write_csv, write_tensors
 from calibrant.posteriors.ensemble import Ensemble

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from calibrant.config import Settings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 
 ALIASES = {"gamma": "finetune.gamma", "beta": "posterior.beta", "rate": "fit.rate", "epochs": "fit.epochs"}

@@ -13,7 +13,8 @@ from typing import Literal
 
 import torch
 
-from calibrant.config import DataSettings, Settings
+from calibrant.config.groups import DataSettings
+from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, write_json
 from calibrant.training import TrainingData, Workspace, open_data
