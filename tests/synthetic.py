@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.evaluation import Evaluation, Outcome
+from calibrant.evaluation import Evaluation
+from calibrant.predictions import Predictions
 
 CLASSES = 10
 
 
-def inside(n: int, rng: np.random.Generator, *, overconfidence: float = 0.1, selector: bool = False) -> Outcome:
+def inside(n: int, rng: np.random.Generator, *, overconfidence: float = 0.1, selector: bool = False) -> Predictions:
     """Inputs that are right with probability confidence - `overconfidence`."""
     confidence = rng.beta(5, 1.5, n).astype(np.float32)
     label = rng.integers(CLASSES, size=n)
@@ -17,16 +18,15 @@ def inside(n: int, rng: np.random.Generator, *, overconfidence: float = 0.1, sel
     predicted = np.where(right, label, (label + 1) % CLASSES)
     scores = rng.normal(size=(n, 2)).astype(np.float32)
     gate = 1 / (1 + np.exp(-4 * confidence + scores[:, 0])) if selector else None
-    return Outcome(confidence, predicted, label, gate, scores=scores, score_names=("density", "forest"))
+    return Predictions(confidence, predicted, label, gate, scores=dict(zip(("density", "forest"), scores.T))).numpy()
 
 
-def outside(n: int, rng: np.random.Generator, *, selector: bool = False) -> Outcome:
+def outside(n: int, rng: np.random.Generator, *, selector: bool = False) -> Predictions:
     confidence = rng.beta(2, 3, n).astype(np.float32)
     scores = (rng.normal(size=(n, 2)) + 1).astype(np.float32)
     gate = 1 / (1 + np.exp(-4 * confidence + scores[:, 0])) if selector else None
-    return Outcome(
-        confidence, rng.integers(CLASSES, size=n), None, gate, scores=scores, score_names=("density", "forest")
-    )
+    named = dict(zip(("density", "forest"), scores.T))
+    return Predictions(confidence, rng.integers(CLASSES, size=n), None, gate, scores=named).numpy()
 
 
 def evaluation(
@@ -38,7 +38,7 @@ def evaluation(
     one = inside(n, rng, overconfidence=overconfidence, selector=selector)
     label = np.random.default_rng(0).integers(CLASSES, size=n)
     shifted = np.where(one.correct, label, (label + 1) % CLASSES)
-    one = Outcome(one.confidence, shifted, label, one.selection, scores=one.scores, score_names=one.score_names)
+    one = Predictions(one.confidence, shifted, label, one.selection, scores=one.scores)
     far = {"near": outside(n, rng, selector=selector), "far": outside(n // 2, rng, selector=selector)}
     check = inside(n, rng, overconfidence=overconfidence, selector=selector) if validated else None
     return Evaluation(system, seed, one, far, check, {"data": "synthetic"})

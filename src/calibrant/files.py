@@ -40,7 +40,7 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RunError(_why(path, error)) from error
+        raise RunError(cannot_write(path, error)) from error
     return hashlib.sha256(content).hexdigest()
 
 
@@ -88,7 +88,8 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
         raise RunError(f"{path} was cut short or altered (it is not safetensors); delete it to make it anew") from None
 
 
-def _why(path: Path, error: OSError) -> str:
+def cannot_write(path: Path, error: OSError) -> str:
+    """The sentence for a file or folder that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space is left to write {path}; what was saved before is whole: free some space and start again"
     return f"{path} cannot be written: {error.strerror}; choose another output folder"

@@ -1,49 +1,276 @@
-"""What an ensemble says about a set of inputs."""
+"""What a model says of inputs, and what is done about it: one record of each, from the ensemble to the audit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant import checks
 
-@dataclass(frozen=True)
+Index = int | slice | Tensor | Sequence[int]
+_BY_INPUT = ("confidence", "predicted", "labels", "selection", "ood_score", "count", "probabilities")
+_BY_MEMBER = ("logits", "features")
+
+
+@dataclass(frozen=True, eq=False)
 class Predictions:
-    """Logits (K, N, C) of K members on N inputs, with their features (K, N, D) and the labels (N,) where there are any.
+    """What a model says of N inputs. Made by `from_logits`, `from_probabilities`, or from a confidence alone.
 
-    The probabilities are those of the ensemble, p(y | x) = 1/K sum_k softmax(logits_k)_y; confidence, decision and
-    correctness are read off them.
+    Attributes:
+        confidence: (N,) in [0, 1], the largest probability.
+        predicted: (N,) the class that has it.
+        labels: (N,) the truth; None where nobody knows it, as for outliers.
+        selection: (N,) a selector's output, larger is accepted first; None: the confidence decides.
+        ood_score: (N,) larger is more outlying; None: 1 - confidence.
+        scores: (N,) each, detectors' scores by name, larger is more outlying.
+        count: (N,) how many inputs each row stands for, where a long table was summed up; None: one.
+        probabilities: (N, C) mean over members.
+        logits: (K, N, C) of K members.
+        features: (K, N, D) of K members.
+
+    >>> predictions = Predictions([0.9, 0.6], [3, 1], [3, 2]).numpy()
+    >>> predictions.correct, predictions.acceptance
+    (array([ True, False]), array([0.9, 0.6]))
     """
 
-    logits: Tensor
-    features: Tensor | None = None
-    labels: Tensor | None = None
+    confidence: Any
+    predicted: Any
+    labels: Any = None
+    selection: Any = None
+    ood_score: Any = None
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    count: Any = None
+    probabilities: Any = None
+    logits: Any = None
+    features: Any = None
 
-    @cached_property
-    def probabilities(self) -> Tensor:
-        """(N, C): the mean of the members' probabilities."""
-        total = self.logits[0].softmax(-1)
-        for member in self.logits[1:]:
-            total += member.softmax(-1)
-        return total / len(self.logits)
+    @classmethod
+    def from_logits(cls, logits: Tensor, features: Tensor | None = None, labels: Any = None) -> Predictions:
+        """Of members' logits (K, N, C): p(y | x) = 1/K sum_k softmax(logits_k)_y."""
+        probabilities = logits[0].softmax(-1)
+        for member in logits[1:]:
+            probabilities += member.softmax(-1)
+        return replace(cls.from_probabilities(probabilities / len(logits), labels), logits=logits, features=features)
 
-    @cached_property
-    def confidence(self) -> Tensor:
-        """(N,): the largest probability; rounding cannot lift it above 1."""
-        return self.probabilities.amax(-1).clamp(max=1.0)
-
-    @cached_property
-    def predicted(self) -> Tensor:
-        """(N,): the class with the largest probability."""
-        return self.probabilities.argmax(-1)
-
-    @cached_property
-    def correct(self) -> Tensor:
-        """(N,) bool: whether the decision equals the label."""
-        if self.labels is None:
-            raise ValueError("labels are missing: the data that was predicted has none")
-        return self.predicted == self.labels
+    @classmethod
+    def from_probabilities(cls, probabilities: Tensor, labels: Any = None, **more: Any) -> Predictions:
+        """Of probabilities (N, C)."""
+        confidence = largest(probabilities)
+        return cls(confidence, probabilities.argmax(-1), labels, probabilities=probabilities, **more)
 
     def __len__(self) -> int:
-        return self.logits.shape[1]
+        return len(self.confidence)
+
+    def __getitem__(self, index: slice | Tensor | Sequence[int]) -> Predictions:
+        """The rows at `index`."""
+        return self._map(lambda value: value[index], lambda value: value[:, index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Predictions]) -> Predictions:
+        """One record of several of the same form, in their order; members' logits and features are left out."""
+        joined = {name: [getattr(part, name) for part in parts] for name in _BY_INPUT}
+        scores = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
+        return cls(
+            **{name: None if values[0] is None else torch.cat(values) for name, values in joined.items()}, scores=scores
+        )
+
+    def to(self, device: torch.device | str) -> Predictions:
+        """The same on `device`."""
+        return self._map(lambda value: value.to(device))
+
+    def numpy(self) -> Predictions:
+        """Checked, as NumPy arrays, for measures: without members, and with an `ood_score`."""
+        level = checks.unit_interval("confidence", self.confidence)
+        arrays: dict[str, Any] = {"confidence": level.detach().cpu().numpy()}
+        for name in ("predicted", "labels", "count"):
+            value = getattr(self, name)
+            arrays[name] = None if value is None else _aligned(name, checks.labels(name, value), level)
+        for name in ("selection", "ood_score"):
+            value = getattr(self, name)
+            arrays[name] = None if value is None else _real(name, value, level)
+        if arrays["ood_score"] is None:
+            arrays["ood_score"] = 1 - arrays["confidence"].astype(np.float64)
+        if arrays["count"] is not None and (arrays["count"] < 1).any():
+            raise ValueError("count must be at least 1 in every row; leave out rows that stand for nothing")
+        scores = {name: _real(f"scores[{name!r}]", value, level) for name, value in self.scores.items()}
+        return Predictions(**arrays, scores=scores)
+
+    @property
+    def acceptance(self) -> Any:
+        """(N,): what a threshold is compared with, the selector's output or else the confidence."""
+        chosen = self.confidence if self.selection is None else self.selection
+        return chosen.astype(np.float64) if isinstance(chosen, np.ndarray) else chosen
+
+    @property
+    def correct(self) -> Any:
+        """(N,) bool: whether the predicted class is the label."""
+        return self.predicted == self._known_labels()
+
+    @property
+    def cross_entropy(self) -> Tensor:
+        """(N,): -log p(y | x)."""
+        own: Tensor = self.probabilities.gather(1, self._known_labels()[:, None]).squeeze(1)
+        return -own.clamp_min(torch.finfo(own.dtype).tiny).log()
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """(N,): how much each row counts."""
+        return np.ones(len(self)) if self.count is None else self.count.astype(np.float64)
+
+    @property
+    def total(self) -> int:
+        """How many inputs the rows stand for."""
+        return len(self) if self.count is None else int(self.count.sum())
+
+    def columns(self, names: Sequence[str] | None = None) -> Tensor:
+        """(N, S): the scores called `names`, all by default, in this order."""
+        chosen = [self.scores[name] for name in (self.scores if names is None else names)]
+        return torch.stack(chosen, 1) if chosen else self.confidence.new_empty(len(self), 0)
+
+    def _known_labels(self) -> Any:
+        if self.labels is None:
+            raise ValueError("labels are missing: the data that was predicted has none")
+        return self.labels
+
+    def _map(self, each: Callable[[Any], Any], of_members: Callable[[Any], Any] | None = None) -> Predictions:
+        """`each` applied to what has one row per input, and `of_members` to what has the members first."""
+        pairs = [(name, each) for name in _BY_INPUT] + [(name, of_members or each) for name in _BY_MEMBER]
+        changed = {name: apply(getattr(self, name)) for name, apply in pairs if getattr(self, name) is not None}
+        return replace(self, **changed, scores={name: each(value) for name, value in self.scores.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What is done about `predictions` of N inputs: whether each answer is accepted.
+
+    Attributes:
+        predictions: what the model says, whether the answer is accepted or not.
+        accepted: (N,) bool, whether the answer should be used; False means to abstain.
+        members: (N,) how many members were evaluated.
+        threshold: `acceptance` is accepted where it is at least this.
+        classes: names of the classes, if they have any.
+    """
+
+    predictions: Predictions
+    accepted: Tensor
+    members: Tensor
+    threshold: float
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def predicted(self) -> Tensor:
+        """(N,) the class with the largest probability."""
+        value: Tensor = self.predictions.predicted
+        return value
+
+    @property
+    def confidence(self) -> Tensor:
+        """(N,) that probability."""
+        value: Tensor = self.predictions.confidence
+        return value
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(N, C) mean over members."""
+        value: Tensor = self.predictions.probabilities
+        return value
+
+    @property
+    def acceptance(self) -> Tensor:
+        """(N,) what is compared with the threshold: the selector's output, or the confidence without a selector."""
+        value: Tensor = self.predictions.acceptance
+        return value
+
+    @property
+    def ood_score(self) -> Tensor:
+        """(N,) larger = more outlying; 1 - confidence unless another was chosen."""
+        value: Tensor = self.predictions.ood_score
+        return value
+
+    @property
+    def scores(self) -> Mapping[str, Tensor]:
+        """(N,) each, detectors' scores by name."""
+        return self.predictions.scores
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    def __getitem__(self, index: Index) -> Decision:
+        """The decisions at `index`; an integer gives a batch of one."""
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"index {index} is out of range for {len(self)} decisions")
+            index = slice(index, index + 1 or None)
+        rows = self.predictions[index]
+        return replace(self, predictions=rows, accepted=self.accepted[index], members=self.members[index])
+
+    def __iter__(self) -> Iterator[Decision]:
+        return (self[position] for position in range(len(self)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Decision]) -> Decision:
+        """One decision of several, in their order."""
+        if not parts:
+            raise ValueError("parts is empty")
+        return replace(
+            parts[0],
+            predictions=Predictions.concatenate([part.predictions for part in parts]),
+            accepted=torch.cat([part.accepted for part in parts]),
+            members=torch.cat([part.members for part in parts]),
+        )
+
+    def to(self, device: torch.device | str) -> Decision:
+        """The same on `device`."""
+        moved = self.predictions.to(device)
+        return replace(self, predictions=moved, accepted=self.accepted.to(device), members=self.members.to(device))
+
+    @property
+    def coverage(self) -> float:
+        """The fraction of inputs that are accepted."""
+        return float(self.accepted.float().mean())
+
+    @property
+    def mean_members(self) -> float:
+        """The average number of members evaluated for an input."""
+        return float(self.members.float().mean())
+
+    def table(self, *, probabilities: bool = False) -> dict[str, list[Any]]:
+        """Columns of plain Python values, for JSON, pandas or Arrow; class names in place of indices where known.
+
+        With `probabilities` there is a column `p_CLASS` for every class.
+        """
+        names = self.classes or tuple(str(index) for index in range(self.probabilities.shape[1]))
+        predicted = self.predicted.tolist()
+        columns: dict[str, list[Any]] = {
+            "predicted": [names[index] for index in predicted] if self.classes else predicted,
+            "confidence": self.confidence.tolist(),
+            "accepted": self.accepted.tolist(),
+            "ood_score": self.ood_score.tolist(),
+            "acceptance": self.acceptance.tolist(),
+            "members": self.members.tolist(),
+        }
+        columns |= {f"outlier_{name}": column.tolist() for name, column in self.scores.items()}
+        if probabilities:
+            columns |= {f"p_{name}": column.tolist() for name, column in zip(names, self.probabilities.unbind(1))}
+        return columns
+
+
+def largest(probabilities: Tensor) -> Tensor:
+    """The confidence (...,) of probabilities (..., C): the largest; rounding cannot lift it above 1."""
+    return probabilities.amax(-1).clamp(max=1.0)
+
+
+def _aligned(name: str, value: Tensor, confidence: Tensor) -> NDArray[Any]:
+    checks.same_length(name, value, "confidence", confidence)
+    result: NDArray[Any] = value.detach().cpu().numpy()
+    return result
+
+
+def _real(name: str, value: Any, confidence: Tensor) -> NDArray[Any]:
+    return _aligned(name, checks.finite(name, checks.floating(name, value, dims=1)), confidence)

@@ -93,7 +93,7 @@ def test_predict_streams_a_folder_to_csv(trained: tuple[Path, str], tmp_path: Pa
     assert [row["id"] for row in rows] == [f"{index:02}.png" for index in range(12)]
     assert [int(row["predicted"]) for row in rows] == known.predicted[:12].tolist()
     assert [float(row["confidence"]) for row in rows] == pytest.approx(known.confidence[:12].tolist(), abs=1e-5)
-    assert [float(row["gate"]) for row in rows] == pytest.approx(known.selection[:12].tolist(), abs=1e-4)
+    assert [float(row["acceptance"]) for row in rows] == pytest.approx(known.selection[:12].tolist(), abs=1e-4)
     accepted = sum(row["accepted"] == "True" for row in rows)
     assert f"12 inputs, {accepted} accepted" in done.stdout
     assert {"outlier_density", "outlier_neighbors"} <= set(rows[0])

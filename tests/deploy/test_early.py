@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from calibrant import Ensemble, MeanField
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.deploy.early import decide_early
-from calibrant.deploy.rule import DecisionRule
 from calibrant.detectors import OutlierScores
+from calibrant.selective.rule import DecisionRule
 
 
 def network(seed: int) -> nn.Module:
@@ -28,13 +28,13 @@ def test_the_digits_need_few_members_for_the_same_decisions(coverage: float) -> 
     parts = digits(20)
     predictor = parts.predictor(coverage)
     full, early = predictor(parts.test), predictor(parts.test, early=EarlyStopping())
-    same = (full.label == early.label) & (full.accepted == early.accepted)
+    same = (full.predicted == early.predicted) & (full.accepted == early.accepted)
     assert same.float().mean() >= 0.99
     assert early.mean_members <= 13
     assert int(early.members.min()) >= 3
     assert int(early.members.max()) <= 20
     ran = early.members == 20
-    torch.testing.assert_close(early.gate[ran], full.gate[ran], atol=1e-4, rtol=0)
+    torch.testing.assert_close(early.acceptance[ran], full.acceptance[ran], atol=1e-4, rtol=0)
     torch.testing.assert_close(early.probabilities[ran], full.probabilities[ran])
 
 
@@ -59,7 +59,7 @@ def test_what_is_said_comes_from_the_members_seen() -> None:
         torch.testing.assert_close(decision.probabilities[row], expected)
         torch.testing.assert_close(decision.ood_score[row], -logits.logsumexp(-1).mean())
         first = [parts.outliers.members[k](predictions.features[k, row : row + 1]) for k in order[:seen]]
-        torch.testing.assert_close(decision.outlier_scores[row], torch.cat(first).mean(0), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(decision.predictions.columns()[row], torch.cat(first).mean(0), atol=1e-4, rtol=1e-4)
 
 
 def simulate(centre: Tensor, spread: float, error: float, threshold: float, seed: int) -> tuple[float, float]:
@@ -76,7 +76,7 @@ def simulate(centre: Tensor, spread: float, error: float, threshold: float, seed
     inputs = torch.arange(len(centre))[:, None]
     early = decide_early(EarlyStopping(error=error), rule, run, inputs, 20, threshold)
     full = rule.decide(logits, logits.new_empty(*logits.shape[:2], 0), threshold)
-    differs = (early.label != full.label) | (early.accepted != full.accepted)
+    differs = (early.predicted != full.predicted) | (early.accepted != full.accepted)
     return float(differs.double().mean()), early.mean_members
 
 
@@ -139,7 +139,7 @@ def test_too_few_members_to_stop_are_all_used(members: int) -> None:
     full, early = predictor(x), predictor(x, early=EarlyStopping())
     assert early.members.tolist() == [members] * 10
     torch.testing.assert_close(early.probabilities, full.probabilities)
-    assert torch.equal(early.label, full.label)
+    assert torch.equal(early.predicted, full.predicted)
 
 
 def test_equal_members_stop_at_once_and_broken_inputs_never() -> None:
@@ -160,7 +160,7 @@ def test_scores_of_averaged_features() -> None:
     outliers = OutlierScores(["density"]).fit(features.mean(0))
     predictor = Predictor(ensemble, outliers=outliers, threshold=0.4)
     early = predictor.predict(x.split(9), early=EarlyStopping())
-    assert torch.equal(early.label, predictor(x).label)
+    assert torch.equal(early.predicted, predictor(x).predicted)
     assert 3 <= early.mean_members < 12
 
 

@@ -1,6 +1,7 @@
 """The estimator on tables, images and tokens, binary and many-class, in scikit-learn's company."""
 
 import copy
+import tempfile
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_an_mlp_on_a_table(table, scheme):
     if scheme.startswith("S"):
         assert classifier.accept(X, coverage=0.5).mean() == pytest.approx(0.5, abs=0.15)
         assert classifier.accept(X, coverage=1.0).all()
-    decision = classifier.predictor()(torch.from_numpy(X))
+    decision = classifier.predictor_(torch.from_numpy(X))
     assert np.allclose(decision.probabilities.numpy(), probabilities, atol=1e-5)
     if scheme.startswith("S"):
         assert np.array_equal(decision.accepted.numpy(), classifier.accept(X))
@@ -85,8 +86,8 @@ def test_infinite_logits_are_decided_on(table, entropy):
     overrides = (f"selector.entropy={entropy}", "outliers.scores=[neighbors, lof]", "selector.steps=50")
     classifier = fast(Saturated(), "SFNN", overrides=overrides).fit(X, y)
     far = np.concatenate([X[:5], X[:1] * 1e4])
-    assert np.isinf(classifier.ensemble_(torch.from_numpy(far)).detach().numpy()).any()
-    decision = classifier.predictor()(torch.from_numpy(far))
+    assert np.isinf(classifier.predictor_.ensemble(torch.from_numpy(far)).detach().numpy()).any()
+    decision = classifier.predictor_(torch.from_numpy(far))
     assert np.array_equal(classifier.accept(far), decision.accepted.numpy())
 
 
@@ -237,7 +238,28 @@ def test_wrong_data(table):
     fitted = fast(mlp(), epochs=1).fit(X, y)
     with pytest.raises(ValueError, match=r"X has inputs of shape \(3,\)"):
         fitted.predict(X[:, :3])
-    with pytest.raises(ValueError, match="does not select"):
-        fitted.accept(X)
     with pytest.raises(ValueError, match="X holds NaN"):
         fast(mlp()).fit(np.full((10, 8), np.nan), y[:10])
+
+
+def test_a_scheme_without_a_selector_accepts_by_its_confidence(table):
+    X, y = table
+    classifier = fast(mlp(), "FNN").fit(X, y)
+    assert classifier.accept(X).all()
+    half, confidence = classifier.accept(X, coverage=0.5), classifier.predict_proba(X).max(1)
+    assert half.mean() == pytest.approx(0.5, abs=0.15)
+    assert confidence[half].min() >= confidence[~half].max()
+    assert classifier.accept(X).all()  # a coverage holds for one call
+
+
+def test_training_writes_nothing_but_where_it_is_told_to(table, tmp_path, monkeypatch):
+    X, y = table
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kept = fast(mlp(), "SCBNN", epochs=2, out=tmp_path / "run").fit(X, y)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    passed_on = fast(mlp(), "SCBNN", epochs=2).fit(X, y)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert np.array_equal(kept.predict_proba(X), passed_on.predict_proba(X))
+    assert np.array_equal(kept.accept(X), passed_on.accept(X))
+    assert kept.history_ == passed_on.history_

@@ -23,8 +23,8 @@ def agrees(found: dict[str, Tensor], decision: Decision, threshold: float) -> No
     """The same decisions, except within 1e-4 of the threshold or of a tie."""
     best = decision.probabilities.topk(2, -1).values
     tie = best[:, 0] - best[:, 1] < CLOSE
-    edge = (decision.gate - threshold).abs() < CLOSE
-    assert ((found["label"] == decision.label) | tie).all()
+    edge = (decision.acceptance - threshold).abs() < CLOSE
+    assert ((found["predicted"] == decision.predicted) | tie).all()
     assert ((found["accepted"] == decision.accepted) | edge).all()
     assert tie.sum() + edge.sum() < 5
     for name in ("confidence", "probabilities", "ood_score"):
@@ -47,7 +47,15 @@ def test_the_onnx_file_decides_the_same_at_any_batch_size(exported: Path) -> Non
     predictor = parts.predictor(0.7, ood_score="energy")
     session = onnxruntime.InferenceSession(exported / "decision.onnx", providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    assert names == ["label", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "gate"]
+    assert names == [
+        "predicted",
+        "confidence",
+        "probabilities",
+        "accepted",
+        "outlier_scores",
+        "ood_score",
+        "acceptance",
+    ]
     assert session.get_inputs()[0].shape == ["batch", 1, 8, 8]
     for x in (parts.test, parts.test[:1], torch.randint(255, (1500, 1, 8, 8), dtype=torch.uint8)):
         found = dict(zip(names, map(torch.from_numpy, session.run(None, {"x": x.numpy()}))))
@@ -56,10 +64,10 @@ def test_the_onnx_file_decides_the_same_at_any_batch_size(exported: Path) -> Non
         # Rounding may send a point down the other branch of a tree; everything else is smooth.
         smooth, forest = [0, 2, 3], 1
         torch.testing.assert_close(
-            found["outlier_scores"][:, smooth], decision.outlier_scores[:, smooth], atol=1e-4, rtol=1e-4
+            found["outlier_scores"][:, smooth], decision.predictions.columns()[:, smooth], atol=1e-4, rtol=1e-4
         )
-        assert (found["outlier_scores"] - decision.outlier_scores)[:, forest].abs().median() < 1e-6
-        torch.testing.assert_close(found["outlier_scores"], decision.outlier_scores, atol=1e-2, rtol=1e-2)
+        assert (found["outlier_scores"] - decision.predictions.columns())[:, forest].abs().median() < 1e-6
+        torch.testing.assert_close(found["outlier_scores"], decision.predictions.columns(), atol=1e-2, rtol=1e-2)
     facts = session.get_modelmeta().custom_metadata_map
     assert json.loads(facts["classes"]) == NAMES
     assert json.loads(facts["outlier_scores"]) == ["density", "forest", "svm", "neighbors"]
@@ -70,11 +78,11 @@ def test_the_program_decides_the_same_at_any_batch_size(exported: Path) -> None:
     parts = digits(2)
     predictor = parts.predictor(0.7, ood_score="energy")
     program = torch.export.load(exported / "decision.pt2").module()
-    names = ("label", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "gate")
+    names = ("predicted", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "acceptance")
     for x in (parts.test, parts.test[:1], torch.randint(255, (1500, 1, 8, 8), dtype=torch.uint8)):
         found, decision = dict(zip(names, program(x))), predictor(x)
         agrees(found, decision, predictor.threshold)
-        torch.testing.assert_close(found["outlier_scores"], decision.outlier_scores, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found["outlier_scores"], decision.predictions.columns(), atol=1e-4, rtol=1e-4)
 
 
 def test_a_plain_network_with_a_confidence_threshold(tmp_path: Path) -> None:
@@ -102,13 +110,13 @@ def test_a_selector_that_reads_the_entropy_and_all_five_scores(tmp_path: Path) -
     selector.fit(predictions.confidence, scores, torch.arange(500) % 3 > 0).threshold(0.5)
     predictor = Predictor(parts.ensemble, outliers=outliers, selector=selector)
     decision = predictor(parts.test)
-    torch.testing.assert_close(decision.gate, selector.relaxed(predictions.confidence, scores))
+    torch.testing.assert_close(decision.acceptance, selector.relaxed(predictions.confidence, scores))
     predictor.export(tmp_path / "p.onnx", parts.test[:2])
     session = onnxruntime.InferenceSession(tmp_path / "p.onnx", providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     found = dict(zip(names, map(torch.from_numpy, session.run(None, {"x": parts.test.numpy()}))))
     agrees(found, decision, predictor.threshold)
-    torch.testing.assert_close(found["gate"], decision.gate, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found["acceptance"], decision.acceptance, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0])

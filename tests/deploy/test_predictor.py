@@ -29,15 +29,15 @@ def test_every_part_agrees_with_the_parts_used_by_themselves() -> None:
     predictions = parts.ensemble.predict([parts.test])
     scores = parts.outliers.score(predictions.features)
     decision = parts.predictor(0.7)(parts.test)
-    assert torch.equal(decision.label, predictions.predicted)
+    assert torch.equal(decision.predicted, predictions.predicted)
     torch.testing.assert_close(decision.probabilities, predictions.probabilities)
     torch.testing.assert_close(decision.confidence, predictions.confidence)
-    torch.testing.assert_close(decision.outlier_scores, scores)
-    assert torch.equal(decision.accepted, parts.selector.accept(decision.confidence, decision.outlier_scores))
-    assert torch.equal(decision.gate, parts.selector.relaxed(decision.confidence, decision.outlier_scores))
+    torch.testing.assert_close(decision.predictions.columns(), scores)
+    assert torch.equal(decision.accepted, parts.selector.accept(decision.confidence, decision.predictions.columns()))
+    assert torch.equal(decision.acceptance, parts.selector.relaxed(decision.confidence, decision.predictions.columns()))
     assert torch.equal(decision.ood_score, 1 - decision.confidence)
     assert decision.members.tolist() == [3] * 500
-    assert decision.score_names == ("density", "forest", "svm", "neighbors")
+    assert tuple(decision.scores) == ("density", "forest", "svm", "neighbors")
     assert 0.5 < decision.coverage < 0.9
 
 
@@ -48,7 +48,7 @@ def test_another_ood_score_by_name(name: str) -> None:
     if name in ood_scores.SCORES:
         expected = ood_scores.SCORES[name](parts.ensemble(parts.test[:20]))
     else:
-        expected = decision.outlier_scores[:, decision.score_names.index(name)]
+        expected = decision.predictions.columns()[:, tuple(decision.scores).index(name)]
     torch.testing.assert_close(decision.ood_score, expected)
 
 
@@ -58,9 +58,9 @@ def test_a_batch_of_one_and_batches_by_a_loader_agree_with_one_batch() -> None:
     together = predictor(parts.test[:30])
     loader = [(batch, None) for batch in parts.test[:30].split(7)]
     for other in (predictor.predict(loader), Decision.concatenate([predictor(x[None]) for x in parts.test[:30]])):
-        assert torch.equal(other.label, together.label)
+        assert torch.equal(other.predicted, together.predicted)
         assert torch.equal(other.accepted, together.accepted)
-        torch.testing.assert_close(other.outlier_scores, together.outlier_scores)
+        torch.testing.assert_close(other.predictions.columns(), together.predictions.columns())
     with pytest.raises(ValueError, match="loader is empty"):
         predictor.predict([])
 
@@ -71,7 +71,7 @@ def test_the_threshold_of_the_selector_holds_at_once_and_an_own_one_overrides_it
     assert predictor(parts.test).coverage == 1
     parts.selector.threshold(0.0)
     assert predictor(parts.test).coverage == 0
-    half = predictor(parts.test).gate.median()
+    half = predictor(parts.test).acceptance.median()
     own = parts.predictor(0.0, threshold=parts.selector.threshold(0.5))
     parts.selector.threshold(0.0)
     assert own.threshold == pytest.approx(float(parts.selector.gates[-149]))
@@ -82,7 +82,7 @@ def test_without_a_selector_confidence_decides_and_without_a_threshold_everythin
     ensemble, x = Ensemble.of(network()), torch.randn(50, 4)
     everything = Predictor(ensemble)(x)
     assert everything.accepted.all()
-    assert everything.outlier_scores.shape == (50, 0)
+    assert everything.predictions.columns().shape == (50, 0)
     some = Predictor(ensemble, threshold=0.5)(x)
     assert torch.equal(some.accepted, everything.confidence >= 0.5)
     assert 0 < some.coverage < 1
@@ -97,7 +97,7 @@ def test_scores_fitted_to_averaged_features_score_averaged_features() -> None:
     assert features is not None
     outliers = OutlierScores(["density", "neighbors"]).fit(features.mean(0))
     decision = Predictor(ensemble, outliers=outliers)(x)
-    torch.testing.assert_close(decision.outlier_scores, outliers.score(features.mean(0)))
+    torch.testing.assert_close(decision.predictions.columns(), outliers.score(features.mean(0)))
 
 
 def test_float64_goes_in_and_comes_out_and_arrays_and_other_dtypes_are_taken() -> None:
@@ -122,7 +122,7 @@ def test_constant_features_and_tokens() -> None:
     selector = Selector().fit(predictions.confidence, scores, torch.ones(40))
     selector.threshold(0.5)
     decision = Predictor(ensemble, outliers=outliers, selector=selector)(tokens)
-    assert decision.outlier_scores.isfinite().all()
+    assert decision.predictions.columns().isfinite().all()
     assert decision.coverage == 1  # all tie
 
 
@@ -146,28 +146,28 @@ def test_a_decision_is_indexed_iterated_and_tabulated() -> None:
     decision = parts.predictor(classes=names)(parts.test[:4])
     assert len(decision) == 4
     assert [len(one) for one in decision] == [1] * 4
-    assert decision[-1].label.tolist() == decision.label.tolist()[-1:]
+    assert decision[-1].predicted.tolist() == decision.predicted.tolist()[-1:]
     assert torch.equal(decision[1:3].confidence, decision.confidence[1:3])
     assert torch.equal(decision[decision.accepted].probabilities, decision.probabilities[decision.accepted])
     with pytest.raises(IndexError, match="index 4"):
         decision[4]
     table = json.loads(json.dumps(decision.table(probabilities=True)))
-    assert table["predicted"] == [names[label] for label in decision.label.tolist()]
+    assert table["predicted"] == [names[label] for label in decision.predicted.tolist()]
     assert {len(column) for column in table.values()} == {4}
     assert table["p_three"] == pytest.approx(decision.probabilities[:, 3].tolist())
-    assert table["outlier_svm"] == pytest.approx(decision.outlier_scores[:, 2].tolist())
+    assert table["outlier_svm"] == pytest.approx(decision.predictions.columns()[:, 2].tolist())
     assert "p_three" not in decision.table()
-    assert parts.predictor()(parts.test[:4]).table()["predicted"] == decision.label.tolist()
+    assert parts.predictor()(parts.test[:4]).table()["predicted"] == decision.predicted.tolist()
 
 
 def test_threads_share_a_predictor() -> None:
     parts = digits(3)
     predictor, batches = parts.predictor(), parts.test[:120].split(20)
-    alone = [predictor(batch).outlier_scores for batch in batches]
+    alone = [predictor(batch).predictions.columns() for batch in batches]
     found: dict[int, list[Tensor]] = {}
 
     def serve(number: int) -> None:
-        found[number] = [predictor(batches[number]).outlier_scores for _ in range(5)]
+        found[number] = [predictor(batches[number]).predictions.columns() for _ in range(5)]
 
     threads = [threading.Thread(target=serve, args=(number,)) for number in range(len(batches))]
     for thread in threads:
@@ -230,4 +230,4 @@ def test_modules_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ValueError, match="feature_layer must be named"):
         Predictor(Ensemble.of(plain), outliers=outliers)(torch.zeros(2, 1, 2, 2))
     named = Predictor(Ensemble.of(plain), outliers=outliers, feature_layer="1")
-    assert named(torch.zeros(2, 1, 2, 2)).outlier_scores.shape == (2, 1)
+    assert named(torch.zeros(2, 1, 2, 2)).predictions.columns().shape == (2, 1)

@@ -21,7 +21,10 @@ FILES = ["predictor.json", "ensemble.safetensors", "outliers.safetensors", "sele
 
 
 def same(a: Decision, b: Decision) -> bool:
-    return a.classes == b.classes and all(torch.equal(v, b._tensors()[n]) for n, v in a._tensors().items())
+    names = ("predicted", "confidence", "probabilities", "accepted", "ood_score", "acceptance", "members")
+    tensors = [(getattr(a, name), getattr(b, name)) for name in names]
+    tensors.append((a.predictions.columns(), b.predictions.columns()))
+    return a.classes == b.classes and [*a.scores] == [*b.scores] and all(torch.equal(*pair) for pair in tensors)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from synthetic import evaluation
 from calibrant import metrics
 from calibrant.evaluation import (
     Evaluation,
-    Outcome,
     Resampling,
     Row,
     coverage_curves,
@@ -26,6 +25,7 @@ from calibrant.evaluation import (
 from calibrant.evaluation.intervals import band
 from calibrant.evaluation.measures import over_seeds
 from calibrant.metrics.functional import Functional
+from calibrant.predictions import Predictions
 
 FAST = Resampling(resamples=100)
 
@@ -119,12 +119,12 @@ def test_a_row_that_stands_for_many_inputs_counts_as_many() -> None:
     one = evaluation("FNN", n=60)
     times = np.random.default_rng(1).integers(1, 4, size=60)
 
-    def repeat(outcome: Outcome, times: np.ndarray) -> Outcome:
-        label = None if outcome.label is None else np.repeat(outcome.label, times)
-        return Outcome(np.repeat(outcome.confidence, times), np.repeat(outcome.predicted, times), label)
+    def repeat(outcome: Predictions, times: np.ndarray) -> Predictions:
+        label = None if outcome.labels is None else np.repeat(outcome.labels, times)
+        return Predictions(np.repeat(outcome.confidence, times), np.repeat(outcome.predicted, times), label)
 
-    def weighted(outcome: Outcome, times: np.ndarray) -> Outcome:
-        return Outcome(outcome.confidence, outcome.predicted, outcome.label, count=times)
+    def weighted(outcome: Predictions, times: np.ndarray) -> Predictions:
+        return Predictions(outcome.confidence, outcome.predicted, outcome.labels, count=times)
 
     long = Evaluation("A", 0, repeat(one.id, times), {"far": repeat(one.ood["far"], times[:30])})
     short = Evaluation("A", 0, weighted(one.id, times), {"far": weighted(one.ood["far"], times[:30])})
@@ -176,8 +176,8 @@ def test_thresholds_are_the_librarys_and_the_share_above_tells_who_is_in(
     source: list[float], other: list[float], coverage: float
 ) -> None:
     labels = [0] * len(source)
-    one = Evaluation("A", 0, Outcome(source, labels, labels))
-    far = Outcome(other, [0] * len(other))
+    one = Evaluation("A", 0, Predictions(source, labels, labels))
+    far = Predictions(other, [0] * len(other)).numpy()
     (cut,) = thresholds(one, [coverage])
     assert cut == (-np.inf if coverage == 1 else metrics.threshold_at_coverage(source, coverage))
     inside = (share_above(one, far) < coverage) | (coverage == 1)
@@ -199,8 +199,9 @@ def test_an_evaluation_survives_saving_and_loading(tmp_path: Path) -> None:
     for before, after in pairs:
         assert before is not None
         assert after is not None
-        assert before.score_names == after.score_names
-        for name in ("confidence", "predicted", "label", "selection", "ood_score", "scores", "count"):
+        assert list(before.scores) == list(after.scores)
+        assert all(np.array_equal(before.scores[name], after.scores[name]) for name in before.scores)
+        for name in ("confidence", "predicted", "labels", "selection", "ood_score", "count"):
             x, y = getattr(before, name), getattr(after, name)
             assert (x is None) == (y is None)
             if x is not None:
@@ -220,7 +221,7 @@ def test_files_that_are_no_evaluation_are_refused_in_one_sentence(tmp_path: Path
 
 
 def test_tensors_are_taken_and_the_ood_score_defaults_to_lack_of_confidence() -> None:
-    outcome = Outcome(torch.tensor([0.25, 0.5]), torch.tensor([1, 2]), torch.tensor([1, 1]))
+    outcome = Predictions(torch.tensor([0.25, 0.5]), torch.tensor([1, 2]), torch.tensor([1, 1])).numpy()
     np.testing.assert_array_equal(outcome.ood_score, [0.75, 0.5])
     assert outcome.confidence.dtype == np.float32
     assert outcome.total == len(outcome) == 2
@@ -230,29 +231,29 @@ def test_tensors_are_taken_and_the_ood_score_defaults_to_lack_of_confidence() ->
     ("change", "message"),
     [
         ({"confidence": [0.5, 1.5]}, "confidence must lie in"),
-        ({"label": [0]}, "label has 1 entries"),
+        ({"labels": [0]}, "labels has 1 entries"),
         ({"selection": [0.1, float("nan")]}, "selection holds NaN"),
-        ({"scores": [[0.1], [0.2]]}, "score_names has 0 names"),
+        ({"scores": {"svm": [0.1]}}, r"scores\['svm'\] has 1 entries"),
         ({"count": [1, 0]}, "count must be at least 1"),
     ],
 )
 def test_wrong_outcomes_are_refused(change: dict[str, object], message: str) -> None:
-    good: dict[str, object] = {"confidence": [0.5, 0.6], "predicted": [0, 1], "label": [0, 1]}
+    good: dict[str, object] = {"confidence": [0.5, 0.6], "predicted": [0, 1], "labels": [0, 1]}
     with pytest.raises(ValueError, match=message):
-        Outcome(**{**good, **change})
+        Predictions(**{**good, **change}).numpy()
 
 
 def test_wrong_groups_are_refused() -> None:
     with pytest.raises(ValueError, match="evaluations is empty"):
         summarize([])
     with pytest.raises(ValueError, match="id must have labels"):
-        Evaluation("A", 0, Outcome([0.5], [0]))
+        Evaluation("A", 0, Predictions([0.5], [0]))
     with pytest.raises(ValueError, match="are of different data"):
         summarize([evaluation("FNN", 0, n=50), evaluation("FNN", 1, n=60)])
     with pytest.raises(ValueError, match="coverages must lie in"):
         summarize([evaluation("FNN")], [0.0])
-    with pytest.raises(ValueError, match="label is missing"):
-        _ = Outcome([0.5], [0]).correct
+    with pytest.raises(ValueError, match="labels are missing"):
+        _ = Predictions([0.5], [0]).correct
 
 
 def test_weighted_intervals_cover_what_plain_ones_cover() -> None:

@@ -148,7 +148,7 @@ def test_moving_and_copying_keep_the_members(posterior: MeanField) -> None:
 
 def test_predictions_read_off_the_mean_of_the_probabilities() -> None:
     logits = torch.tensor([[[2.0, 0.0], [0.0, 1.0]], [[-1.0, 3.0], [0.0, 1.0]]])
-    predictions = Predictions(logits, labels=torch.tensor([1, 0]))
+    predictions = Predictions.from_logits(logits, labels=torch.tensor([1, 0]))
     expected = logits.softmax(-1).mean(0)
     torch.testing.assert_close(predictions.probabilities, expected)
     assert predictions.predicted.tolist() == [1, 1]
@@ -156,4 +156,4 @@ def test_predictions_read_off_the_mean_of_the_probabilities() -> None:
     torch.testing.assert_close(predictions.confidence, expected.amax(-1))
     assert len(predictions) == 2
     with pytest.raises(ValueError, match="labels are missing"):
-        Predictions(logits).correct  # noqa: B018
+        Predictions.from_logits(logits).correct  # noqa: B018

@@ -10,18 +10,17 @@ import torch
 
 from calibrant.config.dependence import key
 from calibrant.files import RunError, read_tensors, write_bytes, write_csv, write_tensors
-from calibrant.runs.stages import RunDirectory
+from calibrant.runs.run import Run
 
 
 @pytest.fixture
 def stage(tmp_path):
-    return RunDirectory(tmp_path).stage("fit-FNN", {"rate": 0.1, "seed": 0})
+    return Run(tmp_path).stage("fit-FNN", {"rate": 0.1, "seed": 0})
 
 
 def finish(stage):
     with stage.locked():
-        checksum = write_tensors(stage.path / "model.safetensors", {"weight": torch.arange(6.0).reshape(2, 3)})
-        stage.finish({"accuracy": 0.5}, {"model.safetensors": checksum})
+        stage.finish({"accuracy": 0.5}, {"model.safetensors": {"weight": torch.arange(6.0).reshape(2, 3)}})
 
 
 def test_keys_follow_content_not_order():
@@ -32,11 +31,11 @@ def test_keys_follow_content_not_order():
 def test_a_finished_stage_is_found_again(stage, tmp_path):
     assert not stage.finished
     finish(stage)
-    again = RunDirectory(tmp_path).stage("fit-FNN", {"seed": 0, "rate": 0.1})
+    again = Run(tmp_path).stage("fit-FNN", {"seed": 0, "rate": 0.1})
     assert again.finished
     assert again.result == {"accuracy": 0.5}
     assert torch.equal(again.tensors("model.safetensors")["weight"], torch.arange(6.0).reshape(2, 3))
-    assert not RunDirectory(tmp_path).stage("fit-FNN", {"seed": 1, "rate": 0.1}).finished
+    assert not Run(tmp_path).stage("fit-FNN", {"seed": 1, "rate": 0.1}).finished
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-5], lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b""])
@@ -83,7 +82,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match="cannot be written"):
         write_bytes(tmp_path / "file" / "below", b"")
-    with pytest.raises(RunError, match="cannot be written"), RunDirectory(tmp_path / "file").stage("a", {}).locked():
+    with pytest.raises(RunError, match="cannot be written"), Run(tmp_path / "file").stage("a", {}).locked():
         pass
 
 
@@ -98,8 +97,8 @@ def test_shared_memory_and_views_are_written(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from calibrant.runs.stages import RunDirectory
-with RunDirectory(sys.argv[1]).stage("fit-FNN", {"rate": 0.1, "seed": 0}).locked():
+from calibrant.runs.run import Run
+with Run(sys.argv[1]).stage("fit-FNN", {"rate": 0.1, "seed": 0}).locked():
     print("locked", flush=True)
     time.sleep(60)
 """

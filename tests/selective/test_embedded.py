@@ -7,41 +7,30 @@ from dataclasses import replace
 import pytest
 
 from calibrant.config.loading import load_settings
-from calibrant.evaluation import Evaluation, Outcome, summarize
+from calibrant.evaluation import Evaluation, summarize
 from calibrant.selective import Selector
-from calibrant.training import Outputs, Workspace, open_data
+from calibrant.training import Workspace, open_data
 
 SEEDS = range(5)
-
-
-def outcome(outputs: Outputs, selection: object) -> Outcome:
-    return Outcome(
-        outputs.confidence.numpy(),
-        outputs.predicted.numpy(),
-        None if outputs.labels is None else outputs.labels.numpy(),
-        None if selection is None else selection.numpy(),  # type: ignore[attr-defined]
-    )
 
 
 def systems(seed: int) -> list[Evaluation]:
     """The selector, confidence thresholding and selective classification on one trained CBNN-OCM."""
     settings = load_settings("embedded", overrides=[f"seed={seed}", "engine.device=cpu"])
     workspace = Workspace(open_data(settings.data, settings.seed), settings, progress=False)
-    outputs = workspace.selection("SCBNN-OCM").outputs
+    outputs = workspace.predictions("SCBNN-OCM")
+    names = settings.outliers.scores
     parts = {name: outputs[name] for name in ("validation", "test")}
     check = parts["validation"]
     baseline = Selector("classification", coverage=0.5, seed=seed).fit(
-        check.confidence, check.outlier_scores, check.correct, cross_entropy=check.cross_entropy
+        check.confidence, check.columns(names), check.correct, cross_entropy=check.cross_entropy
     )
-    classified = {name: replace(p, gate=baseline.relaxed(p.confidence, p.outlier_scores)) for name, p in parts.items()}
-    plain = {name: replace(p, gate=None) for name, p in parts.items()}
+    classified = {
+        name: replace(p, selection=baseline.relaxed(p.confidence, p.columns(names))) for name, p in parts.items()
+    }
+    plain = {name: replace(p, selection=None) for name, p in parts.items()}
     named = {"SCBNN-OCM": parts, "confidence threshold": plain, "selective classification": classified}
-    return [
-        Evaluation(
-            system, seed, outcome(found["test"], found["test"].gate), {}, outcome(check, found["validation"].gate)
-        )
-        for system, found in named.items()
-    ]
+    return [Evaluation(system, seed, found["test"], {}, found["validation"]) for system, found in named.items()]
 
 
 @pytest.mark.slow

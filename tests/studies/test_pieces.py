@@ -6,8 +6,9 @@ import torch
 from experiment_labs import TINY
 from sklearn.metrics import roc_auc_score
 
-from calibrant.evaluation import Evaluation, Outcome
+from calibrant.evaluation import Evaluation
 from calibrant.metrics import Interval, accuracy, bootstrap_difference
+from calibrant.predictions import Predictions
 from calibrant.studies import Lab, load_plan, open_lab
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.findings import Finding, overall, spread
@@ -25,7 +26,7 @@ def outcome(size, seed, labelled=True, shift=0.0):
     confidence = np.clip(rng.beta(4, 2, size) - shift, 0.01, 1)
     label = rng.integers(0, 5, size)
     predicted = np.where(rng.random(size) < confidence, label, (label + 1) % 5)
-    return Outcome(confidence, predicted, label if labelled else None, rng.random(size))
+    return Predictions(confidence, predicted, label if labelled else None, rng.random(size))
 
 
 def ece(confidence, correct, bins=15):

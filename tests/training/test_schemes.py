@@ -16,7 +16,8 @@ from calibrant.files import RunError
 from calibrant.losses import mmce
 from calibrant.metrics import ood_detection_probability
 from calibrant.posteriors.mean_field import MeanField
-from calibrant.training import Outputs, TrainingData, Workspace, open_data
+from calibrant.predictions import Predictions
+from calibrant.training import TrainingData, Workspace, open_data
 from calibrant.training.batching import BatchSource
 from calibrant.training.fit import build_objective
 from calibrant.training.randomness import seeded
@@ -102,10 +103,11 @@ def test_the_regularizer_lowers_the_training_mmce(trained, plain, calibrated):
 def test_selective_outputs_have_scores_gates_and_a_threshold(trained):
     workspace, outputs = trained
     found = outputs["SCBNN-OCM"]["test"]
-    assert found.outlier_scores.shape == (500, 4)
-    assert found.gate.shape == (500,)
+    scores = found.columns(workspace.settings.outliers.scores)
+    assert scores.shape == (500, 4)
+    assert found.selection.shape == (500,)
     selection = workspace.selection("SCBNN-OCM")
-    accepted = selection.selector.accept(found.confidence, found.outlier_scores)
+    accepted = selection.selector.accept(found.confidence, scores)
     assert 0.3 < float(accepted.float().mean()) < 0.7
 
 
@@ -116,11 +118,10 @@ def test_outputs_survive_the_disk_and_agree_with_the_ensemble(trained):
         logits = workspace.ensemble("BNN")(workspace.data.test.inputs)
     assert torch.allclose(found.probabilities, logits.softmax(-1).mean(0), atol=1e-6)
     assert torch.allclose(found.scores["energy"], energy(logits), atol=1e-5)
-    assert torch.allclose(found.predictions.probabilities, found.probabilities, atol=1e-6)
     own = found.probabilities[torch.arange(500), workspace.data.test.labels]
     assert torch.allclose(found.cross_entropy, -own.log(), atol=1e-5)
     with pytest.raises(ValueError, match="labels are missing"):
-        _ = Outputs(found.probabilities).correct
+        _ = Predictions.from_probabilities(found.probabilities).correct
 
 
 @pytest.mark.parametrize("scheme", ["FNN", "CBNN-OCM"])
@@ -205,14 +206,16 @@ def test_the_published_codes_seven_inputs_reach_the_selector_and_what_is_deploye
     workspace = Workspace(small(data), settings, tmp_path)
     selection = workspace.selection("SBNN")
     assert selection.selector.network.standard.mean.shape == (7,)
-    predictor_of(workspace, "SBNN").save(tmp_path / "predictor")
+    predictor_of(workspace, "SBNN", selection).save(tmp_path / "predictor")
     decision = load(tmp_path / "predictor")(workspace.data.validation.inputs)
-    expected = selection.outputs["validation"]
-    assert decision.score_names == ("neighbors", "density", "svm", "forest", "lof")
-    torch.testing.assert_close(decision.outlier_scores, expected.outlier_scores, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(decision.gate, expected.gate, atol=1e-4, rtol=1e-4)
+    expected = selection.predictions["validation"]
+    assert tuple(decision.scores) == ("neighbors", "density", "svm", "forest", "lof")
+    torch.testing.assert_close(
+        decision.predictions.columns(), expected.columns(tuple(decision.scores)), atol=1e-4, rtol=1e-4
+    )
+    torch.testing.assert_close(decision.acceptance, expected.selection, atol=1e-4, rtol=1e-4)
     without = Workspace(small(data), settings.with_("selector.entropy=false"), tmp_path).selection("SBNN")
-    assert not torch.allclose(without.outputs["validation"].gate, expected.gate, atol=1e-3)
+    assert not torch.allclose(without.predictions["validation"].selection, expected.selection, atol=1e-3)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(data, tmp_path):

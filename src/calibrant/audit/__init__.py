@@ -12,9 +12,10 @@ from calibrant.audit.columns import ROLES, Layout
 from calibrant.audit.diagnosis import diagnose, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.tables import Table
-from calibrant.evaluation import Evaluation, Outcome, Resampling, Row, coverage_curves, summarize
+from calibrant.evaluation import Evaluation, Resampling, Row, coverage_curves, summarize
 from calibrant.files import RunError
 from calibrant.metrics import Interval, ReliabilityDiagram
+from calibrant.predictions import Predictions
 from calibrant.report.page import Example, write_page
 
 __all__ = ["ROLES", "AuditResult", "Progress", "audit"]
@@ -90,7 +91,7 @@ class _Reading:
 
     layout: Layout
     cells: Accumulator
-    outcome: Outcome
+    outcome: Predictions
     leaders: list[Leaders]
     names: Names
 

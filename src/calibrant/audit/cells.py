@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.audit.columns import Rows
-from calibrant.evaluation import Outcome
 from calibrant.metrics.bins import bin_edges, bin_index
 from calibrant.metrics.functional import Array, array
+from calibrant.predictions import Predictions
 
 EXACT_ROWS = 20_000
 CELLS = 2**14
@@ -48,7 +48,7 @@ class Accumulator:
                 self._fold(confidence, correct)
             self._kept.clear()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Predictions:
         """Rows, or cells that each stand for `count` rows; all labels are 1, and `predicted` is 1 for right answers."""
         if self._sums is None:
             confidence = np.concatenate([part for part, _ in self._kept])
@@ -89,8 +89,8 @@ class Accumulator:
         return inside
 
 
-def _outcome(confidence: NDArray[Any], right: NDArray[np.bool_] | None, count: Array | None) -> Outcome:
+def _outcome(confidence: NDArray[Any], right: NDArray[np.bool_] | None, count: Array | None) -> Predictions:
     predicted = np.ones(len(confidence), np.int64) if right is None else right.astype(np.int64)
     label = None if right is None else np.ones(len(confidence), np.int64)
     whole = None if count is None else np.rint(count).astype(np.int64)
-    return Outcome(confidence, predicted, label, count=whole)
+    return Predictions(confidence, predicted, label, count=whole).numpy()

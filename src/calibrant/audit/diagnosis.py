@@ -7,15 +7,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import Outcome, Resampling, Row
+from calibrant.evaluation import Resampling, Row
 from calibrant.evaluation.intervals import band, default_resamples
 from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.metrics.functional import mean_of
+from calibrant.predictions import Predictions
 
 FEW_ROWS = 100
 
 
-def mean_gap(outcome: Outcome, how: Resampling) -> Interval:
+def mean_gap(outcome: Predictions, how: Resampling) -> Interval:
     """Mean confidence minus accuracy, with its interval: positive if overconfident on the whole."""
     functional = mean_of(outcome.confidence.astype(np.float64) - outcome.correct, (-1.0, 1.0))
     counts = [None if outcome.count is None else outcome.weights]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from calibrant.audit.cells import EXACT_ROWS
 from calibrant.audit.columns import Rows
-from calibrant.evaluation import Evaluation, Outcome, share_above
+from calibrant.evaluation import Evaluation, share_above
+from calibrant.predictions import Predictions
 from calibrant.report.page.examples import SHOWN, Example, Kind, pick_examples
 
 GRID = tuple(position / 100 for position in range(1, 101))
@@ -49,7 +50,7 @@ class Leaders:
         if not self.found:
             return []
         levels = np.array([one[0] for one in self.found])
-        share = share_above(evaluation, Outcome(levels, np.zeros(len(levels), np.int64)))
+        share = share_above(evaluation, Predictions(levels, np.zeros(len(levels), np.int64)))
         return [
             Example(self.kind, dataset, row, label, said, level, float(part))
             for (level, row, label, said), part in zip(self.found, share)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -44,8 +43,11 @@ def read_settings(
     """A profile, then a file, then overrides, then options of their own (`data__source="embedded"`), if given."""
     from calibrant.config.loading import load_settings
 
-    own = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in named.items() if value is not None]
-    settings = load_settings(profile or "embedded", file, [*overrides, *own])
+    settings = load_settings(profile or "embedded", file, overrides)
+    for name, value in named.items():
+        if value is not None:
+            group, _, field = name.rpartition("__")
+            settings = settings.changed({group: {field: value}} if group else {field: value})
     check_device(settings.engine.device)
     return settings
 
@@ -58,7 +60,7 @@ def refuse_beside_resume(*given: object) -> None:
 
 def on_device(settings: Settings, device: str | None) -> Settings:
     """`settings` on another device, if one is named: that may change from one sitting to the next."""
-    chosen = settings if device is None else settings.with_(f"engine.device={json.dumps(device)}")
+    chosen = settings if device is None else settings.changed({"engine": {"device": device}})
     check_device(chosen.engine.device)
     return chosen
 

@@ -56,19 +56,18 @@ def command(
 ) -> None:
     """Labels, confidence, and whether to trust them.
 
-    Columns: id (file name or row number), predicted (the class), confidence, accepted, ood_score, gate (what is
-    compared with the threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are raw:
-    normalization is part of the model. The file appears when it is whole.
+    Columns: id (file name or row number), predicted (the class), confidence, accepted, ood_score, acceptance (what
+    is compared with the threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are
+    raw: normalization is part of the model. The file appears when it is whole.
     """
     from calibrant.adapters.devices import choose_device
     from calibrant.deploy import EarlyStopping, load
-    from calibrant.deploy.deploying import at_coverage
     from calibrant.runs.run import predictor_folder
 
     engine, local = _engine(where, device, workers), where.engine == "local"
     predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto") if local else "cpu")
     if coverage is not None:
-        predictor = at_coverage(predictor, coverage)
+        predictor = predictor.at_coverage(coverage)
     how = "nothing was written: start again" if local else "start again to go on: what is written is kept"
     with resumable(lambda: f"stopped; {how}"), _counter() as show:
         count = engine(

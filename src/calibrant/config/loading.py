@@ -67,6 +67,14 @@ class Settings(Group):
             node = node[part]
         return node
 
+    def changed(self, changes: Mapping[str, Any]) -> Settings:
+        """A copy with nested `changes`.
+
+        >>> Settings().changed({"fit": {"rate": 0.05}}).fit.rate
+        0.05
+        """
+        return _lay_over(self, changes, "settings")
+
     def with_(self, *overrides: str) -> Settings:
         """A copy with `key.sub=value` overrides.
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.deploy.decision import Decision
-from calibrant.deploy.rule import DecisionRule
+from calibrant.predictions import Decision
+from calibrant.selective.rule import DecisionRule
 
 _EDGE = 1e-7  # logits of gates are taken no closer to 0 and 1 than float32 can tell them apart
 
@@ -80,11 +80,11 @@ def _logit(gate: Tensor) -> Tensor:
     return gate.clamp(_EDGE, 1 - _EDGE).logit()
 
 
-Run = Callable[[int, Tensor], tuple[Tensor, Tensor]]
+RunMember = Callable[[int, Tensor], tuple[Tensor, Tensor]]
 
 
 def decide_early(
-    early: EarlyStopping, rule: DecisionRule, run: Run, inputs: Tensor, total: int, threshold: float
+    early: EarlyStopping, rule: DecisionRule, run: RunMember, inputs: Tensor, total: int, threshold: float
 ) -> Decision:
     """Decisions on `inputs` (B, ...), each from as many of the `total` members as it needs.
 
@@ -115,8 +115,8 @@ def _done(
     if seen < early.min_members or seen >= total:
         return torch.full((batch,), seen >= total, device=logits.device)
     probabilities = logits.softmax(-1)
-    without = rule.gate(_leave_one_out(probabilities).flatten(0, 1), _leave_one_out(extra).flatten(0, 1))
-    now = rule.gate(probabilities.mean(0), extra.mean(0))
+    without = rule.acceptance(_leave_one_out(probabilities).flatten(0, 1), _leave_one_out(extra).flatten(0, 1))
+    now = rule.acceptance(probabilities.mean(0), extra.mean(0))
     return early.settled(probabilities, now, without.view(seen, batch), threshold, total)
 
 

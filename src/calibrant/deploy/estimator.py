@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -16,25 +16,23 @@ from torch import nn
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
+from calibrant.deploy.deploying import predictor_of
 from calibrant.deploy.labels import Labelling, learn_labels
+from calibrant.predictions import Decision
 from calibrant.training.inputs import Examples, TrainingData, as_examples
-from calibrant.training.outputs import InOrder, predict
+from calibrant.training.predicting import InOrder
 from calibrant.training.workspace import Workspace
 
-if TYPE_CHECKING:
-    from calibrant.deploy import Predictor
-
 # What differs from the defaults, which are the paper's: a schedule for short trainings, nothing done to the inputs.
-_BASE = (
-    "fit.schedule=one-cycle",
-    "augmentation.padding=0",
-    "augmentation.flip=false",
-    "posterior.init_std=0.01",
-    "finetune.examples_per_epoch=null",
-    "finetune.rate=0.01",
-    "calibration.weight=0.5",
-    "outliers.max_points=5000",
-    "selector.group=32",
+_BASE = Settings().changed(
+    {
+        "fit": {"schedule": "one-cycle"},
+        "augmentation": {"padding": 0, "flip": False},
+        "posterior": {"init_std": 0.01},
+        "finetune": {"examples_per_epoch": None, "rate": 0.01},
+        "outliers": {"max_points": 5000},
+        "selector": {"group": 32},
+    }
 )
 
 
@@ -55,8 +53,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         out: a run directory to keep and resume the training in; None keeps nothing.
 
-    Learned: `classes_`, `n_features_in_`, `ensemble_`, `settings_`, `history_` (the metrics of every stage, a row an
-    epoch), and for selective schemes `selector_` and `outlier_scores_`.
+    Learned: `classes_`, `n_features_in_`, `settings_`, `history_` (the metrics of every stage, one row per epoch), and
+    `predictor_`, the whole as one module to deploy: `predictor_(x)` decides, `predictor_.save(folder)` keeps it.
 
     >>> import torch
     >>> X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
@@ -109,10 +107,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         train, labelling = learn_labels(X, y, self.module)
         data = _split(train, validation, labelling, uncertainty, settings.seed)
         workspace = Workspace(data, settings, self.out, network=copy.deepcopy(self.module))
-        self.ensemble_ = workspace.ensemble(scheme)
-        if scheme.selective:
-            selection = workspace.selection(scheme)
-            self.selector_, self.outlier_scores_ = selection.selector, selection.scorer
+        names = [str(name) for name in labelling.classes]
+        selection = workspace.selection(scheme)
+        self.predictor_ = predictor_of(workspace, scheme, selection, names).to(workspace.fabric.device)
         self.history_ = {str(link): workspace.history(link) for link in scheme.chain if not link.selective}
         self.settings_, self.classes_ = settings, labelling.classes
         self.input_shape_ = tuple(train.take(torch.tensor([0]))[0].shape[1:])
@@ -121,70 +118,44 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Probabilities (N, C) of the ensemble, in the order of `classes_`."""
-        probabilities: NDArray[Any] = self._predictions(X).probabilities.numpy()
+        probabilities: NDArray[Any] = self._decide(X).probabilities.numpy()
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every input, (N,)."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        labels: NDArray[Any] = self.classes_[self._decide(X).predicted.numpy()]
         return labels
 
     def accept(self, X: Any, coverage: float | None = None) -> NDArray[Any]:
-        """Whether to answer, (N,) bool: the decision of a selective scheme's selector.
+        """Whether to answer, (N,) bool: a selective scheme's selector decides, for any other one the confidence.
 
         Args:
             X: inputs.
-            coverage: accept this part of the validation data; None takes the setting `selector.coverage`.
+            coverage: accept this part of the validation data; None takes the setting `selector.coverage` for selective
+                schemes, and accepts everything for the others.
         """
-        check_is_fitted(self, "ensemble_")
-        if not hasattr(self, "selector_"):
-            raise ValueError(f"scheme {self.scheme} does not select; fit with an S-scheme, such as SCBNN-OCM")
-        predictions = self._predictions(X)
-        features = predictions.features
-        if self.settings_.outliers.average == "features":
-            features = features.mean(0, keepdim=True)
-        selector = self.selector_ if coverage is None else copy.deepcopy(self.selector_)
-        if coverage is not None:
-            selector.threshold(coverage)
-        scores = selector.columns(self.outlier_scores_.score(features), predictions.probabilities)
-        decision: NDArray[Any] = selector.accept(predictions.confidence, scores).numpy()
-        return decision
+        accepted: NDArray[Any] = self._decide(X, coverage).accepted.numpy()
+        return accepted
 
-    def predictor(self) -> Predictor:
-        """What was learned as one module to deploy: `predictor()(x)` decides, `predictor().save(folder)` keeps it."""
-        from calibrant.deploy import Predictor
-
-        check_is_fitted(self, "ensemble_")
-        return Predictor(
-            self.ensemble_.stored(),
-            outliers=getattr(self, "outlier_scores_", None),
-            selector=getattr(self, "selector_", None),
-            classes=[str(name) for name in self.classes_],
-            feature_layer=self.settings_.backbone.feature_layer,
-        )
-
-    def _predictions(self, X: Any) -> Any:
-        check_is_fitted(self, "ensemble_")
+    def _decide(self, X: Any, coverage: float | None = None) -> Decision:
+        check_is_fitted(self, "predictor_")
         data = as_examples(X)
         shape = tuple(data.take(torch.tensor([0]))[0].shape[1:])
         if shape != self.input_shape_:
             raise ValueError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
-        batches = InOrder(data, self.settings_.engine.predict_batch_size)
-        return predict(self.ensemble_, batches, self.settings_.backbone.feature_layer)
+        predictor = self.predictor_ if coverage is None else self.predictor_.at_coverage(coverage)
+        return predictor.predict(InOrder(data, self.settings_.engine.predict_batch_size))
 
     def _settings(self) -> Settings:
-        own = (
-            f"fit.epochs={self.epochs}",
-            f"fit.batch_size={self.batch_size}",
-            f"fit.rate={self.rate}",
-            f"finetune.epochs={max(1, int(self.epochs) // 5)}",
-            f"calibration.weight={self.calibration_weight}",
-            f"finetune.gamma={self.gamma}",
-            f"posterior.members={self.members}",
-            f"seed={self.seed}",
-            f"engine.device={self.device}",
-        )
-        return Settings().with_(*_BASE).with_(*own).with_(*self.overrides)
+        own = {
+            "fit": {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate},
+            "finetune": {"epochs": max(1, int(self.epochs) // 5), "gamma": self.gamma},
+            "calibration": {"weight": self.calibration_weight},
+            "posterior": {"members": self.members},
+            "seed": self.seed,
+            "engine": {"device": self.device},
+        }
+        return _BASE.changed(own).with_(*self.overrides)
 
 
 def _split(train: Examples, validation: Any, labelling: Labelling, uncertainty: Any, seed: int) -> TrainingData:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,42 +13,27 @@ from calibrant.adapters.devices import choose_device
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, DataError, Spec, has_parts, open_source
-from calibrant.deploy import Decision, Predictor, load
+from calibrant.deploy.predictor import Predictor
+from calibrant.deploy.saving import load
 from calibrant.deploy.tables import check_shape
-from calibrant.evaluation import Evaluation, Outcome
+from calibrant.evaluation import Evaluation
+from calibrant.predictions import Predictions
 from calibrant.runs.run import Run
 
-if TYPE_CHECKING:
-    from calibrant.training import Outputs, Workspace
 
+def evaluation_of(settings: Settings, scheme: Scheme, predictions: Mapping[str, Predictions]) -> Evaluation:
+    """`scheme` on test and OOD data; the selector decides where there is one, else the confidence.
 
-def evaluation_of(workspace: Workspace, scheme: Scheme | str) -> Evaluation:
-    """`scheme` on the test and OOD data of `workspace`; the selector decides where there is one, else the confidence.
-
-    Thresholds come from the validation data, or, with `selector.threshold: test`, from the test data.
+    Thresholds come from the validation data, or, with `selector.threshold: test`, from the test data. Of the scores,
+    those that a selector reads are kept.
     """
-    settings, names = workspace.settings, workspace.settings.outliers.scores
-    outcomes = {name: _outcome(one, names) for name, one in workspace.outputs(scheme).items()}
-    validation, test = outcomes.pop("validation"), outcomes.pop("test")
-    held_out = None if settings.selector.threshold == "test" else validation
-    return Evaluation(str(scheme), settings.seed, test, outcomes, held_out, metadata_of(settings))
-
-
-def metadata_of(settings: Settings) -> dict[str, Any]:
-    """What a reader of the results wants to know first."""
-    return {"Profile": settings.profile, "Data": settings.data.source, "Network": settings.backbone.name}
-
-
-def _outcome(outputs: Outputs, names: tuple[str, ...]) -> Outcome:
-    scored = outputs.outlier_scores is not None
-    return Outcome(
-        outputs.confidence,
-        outputs.predicted,
-        outputs.labels,
-        outputs.gate,
-        scores=outputs.outlier_scores,
-        score_names=names if scored else (),
-    )
+    names = settings.outliers.scores
+    kept = {
+        part: replace(one, scores={name: one.scores[name] for name in names if name in one.scores})
+        for part, one in predictions.items()
+    }
+    about = {"Profile": settings.profile, "Data": settings.data.source, "Network": settings.backbone.name}
+    return Evaluation.of(str(scheme), settings.seed, kept, settings.selector.threshold, **about)
 
 
 def evaluate_predictor(
@@ -103,18 +88,9 @@ def _name(spec: str) -> str:
     return Path(parsed.path).stem or parsed.kind
 
 
-def _decided(predictor: Predictor, data: ArrayData, batch_size: int, labels: Any) -> Outcome:
+def _decided(predictor: Predictor, data: ArrayData, batch_size: int, labels: Any) -> Predictions:
     check_shape(predictor, data.name, tuple(data.inputs.shape[1:]))
-    decision: Decision = predictor.predict(torch.split(data.inputs, batch_size))
-    return Outcome(
-        decision.confidence,
-        decision.label,
-        labels,
-        decision.gate,
-        decision.ood_score,
-        decision.outlier_scores if decision.score_names else None,
-        decision.score_names,
-    )
+    return replace(predictor.predict(torch.split(data.inputs, batch_size)).predictions, labels=labels)
 
 
 def _matched(predictor: Predictor, data: ArrayData) -> Any:

@@ -22,7 +22,7 @@ from calibrant.adapters.features import FeatureTap
 if TYPE_CHECKING:
     from calibrant.deploy.predictor import Predictor
 
-OUTPUTS = ("label", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "gate")
+OUTPUTS = ("predicted", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "acceptance")
 FORMATS = (".pt2", ".onnx")
 
 
@@ -40,7 +40,8 @@ class DecisionProgram(nn.Module):
         """The outputs in their order."""
         logits, extra = zip(*(self._run(k, network, x) for k, network in enumerate(self.networks)))
         decision = self.rule.decide(torch.stack(logits), torch.stack(extra), self.threshold)
-        return tuple(getattr(decision, name) for name in self.outputs)
+        scores = decision.predictions.columns(self.rule.score_names)
+        return tuple(scores if name == "outlier_scores" else getattr(decision, name) for name in self.outputs)
 
     def _run(self, k: int, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         with FeatureTap(network, self.layer) as tap:

@@ -48,20 +48,22 @@ def train_run(
         raise ValueError(f"uncertainty data is missing: {needy} needs unlabelled outliers (data.uncertainty)")
     workspace = Workspace(data, settings, out, progress=progress)
     if workspace.fabric.is_global_zero:
-        run.begin(settings, wanted, command)
+        run.begin(settings, wanted, command, data.splits_json())
     workspace.fabric.barrier()
-    workspace.train()  # of no scheme yet: writes down settings and splits
-    steps = list(_steps(workspace, run, wanted))
+    evaluations: dict[Scheme, Evaluation] = {}
+    steps = list(_steps(workspace, run, wanted, evaluations))
     for done, (name, step) in enumerate(steps):
         if on_step is not None:
             on_step(name, done, len(steps))
         step()
     if on_step is not None:
         on_step("done", len(steps), len(steps))
-    return run.evaluations(wanted)
+    return [evaluations[scheme] for scheme in wanted]
 
 
-def _steps(workspace: Workspace, run: Run, schemes: Sequence[Scheme]) -> Iterator[tuple[str, Callable[[], object]]]:
+def _steps(
+    workspace: Workspace, run: Run, schemes: Sequence[Scheme], evaluations: dict[Scheme, Evaluation]
+) -> Iterator[tuple[str, Callable[[], object]]]:
     """What is to be done, by name; parents first, and selective schemes before the others, which they save work."""
     needed = {link for scheme in schemes for link in scheme.chain}
     for link in Scheme.all():
@@ -69,12 +71,14 @@ def _steps(workspace: Workspace, run: Run, schemes: Sequence[Scheme]) -> Iterato
             yield f"{'fine-tune' if link.ocm else 'fit'} {link}", partial(workspace.history, link)
     for scheme in sorted(schemes, key=lambda one: not one.selective):
         verb = "select" if scheme.selective else "evaluate"
-        yield f"{verb} {scheme}", partial(_finish, workspace, run, scheme)
+        yield f"{verb} {scheme}", partial(_finish, workspace, run, scheme, evaluations)
 
 
-def _finish(workspace: Workspace, run: Run, scheme: Scheme) -> None:
+def _finish(workspace: Workspace, run: Run, scheme: Scheme, evaluations: dict[Scheme, Evaluation]) -> None:
     """Evaluation and predictor of a trained scheme; all ranks make them, because they talk while they do."""
-    evaluation, predictor = evaluation_of(workspace, scheme), predictor_of(workspace, scheme)
+    selection = workspace.selection(scheme)
+    evaluation = evaluations[scheme] = evaluation_of(workspace.settings, scheme, selection.predictions)
+    predictor = predictor_of(workspace, scheme, selection)
     if workspace.fabric.is_global_zero:
         evaluation.save(run.evaluation_path(scheme))
         predictor.save(run.predictor_path(scheme))

@@ -14,12 +14,11 @@ from torch.func import functional_call
 
 from calibrant import checks
 from calibrant.adapters.features import FeatureTap
-from calibrant.deploy.decision import Decision
 from calibrant.deploy.early import EarlyStopping, decide_early
-from calibrant.deploy.rule import DecisionRule
 from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
-from calibrant.selective import BaseSelector, Threshold
+from calibrant.predictions import Decision
+from calibrant.selective import BaseSelector, DecisionRule, Threshold, threshold_for_coverage
 
 if TYPE_CHECKING:
     from calibrant.deploy.saving import Backbone
@@ -108,6 +107,21 @@ class Predictor(nn.Module):
         if not decided:
             raise ValueError("loader is empty")
         return Decision.concatenate(decided)
+
+    def at_coverage(self, coverage: float) -> Predictor:
+        """A predictor of the same parts, with the threshold that accepts at least `coverage` of the validation data."""
+        if self.selector is None:
+            raise ValueError("coverage cannot be chosen: this predictor was saved without a selector")
+        return Predictor(
+            self.ensemble,
+            outliers=self.outliers,
+            selector=self.selector,
+            threshold=threshold_for_coverage(self.selector.gates, coverage),
+            ood_score=self.rule.ood_score,
+            classes=self.classes,
+            feature_layer=self.feature_layer,
+            backbone=self.backbone,
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write the predictor to `folder` as safetensors and JSON; `calibrant.load` reads it."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from calibrant import checks
@@ -75,6 +76,12 @@ SCORES: Mapping[str, Callable[[Any], Tensor]] = {
     "entropy": predictive_entropy,
     "mutual_information": mutual_information,
 }
+
+
+def score_rows(name: str, logits: Tensor) -> Tensor:
+    """The score `name` of logits (K, B, C), NaN for inputs whose logits are not all finite; the others keep theirs."""
+    finite = logits.isfinite().all(-1).all(0)
+    return torch.where(finite, SCORES[name](torch.where(finite[:, None], logits, 0.0)), torch.nan)
 
 
 def _members(logits: Any) -> Tensor:

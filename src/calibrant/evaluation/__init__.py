@@ -1,8 +1,8 @@
 """Evaluation of systems: what they said of data sets, tables with intervals, curves over coverage."""
 
 from calibrant.evaluation.curves import CURVE_MEASURES, DEFAULT_COVERAGES, Curves, coverage_curves
-from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
 from calibrant.evaluation.summary import MEASURES, Resampling, Row, summarize
+from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.evaluation.thresholds import share_above, threshold_source, thresholds
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "MEASURES",
     "Curves",
     "Evaluation",
-    "Outcome",
     "Resampling",
     "Row",
     "by_system",

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.evaluation.measures import OOD_MEASURES, IdCase, OodCase, is_few
-from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
+from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.evaluation.thresholds import threshold_source, thresholds
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
 from calibrant.metrics.functional import Array, array, bin_sums
 from calibrant.metrics.variation import confidence_bins
+from calibrant.predictions import Predictions
 
 DEFAULT_COVERAGES = tuple(step / 20 for step in range(2, 21))
 CURVE_MEASURES = OOD_MEASURES[:5]
@@ -76,7 +77,7 @@ def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> C
     )
 
 
-def _inside(outcome: Outcome, cuts: Array, bins: int) -> tuple[Array, Array]:
+def _inside(outcome: Predictions, cuts: Array, bins: int) -> tuple[Array, Array]:
     """Accepted, accuracy and ECE (G, 3), and the sums (3, G, M) of the reliability diagram."""
     case, index = IdCase.of(outcome, bins), confidence_bins("confidence", outcome.confidence, bins)
     values, sums = [], []
@@ -88,7 +89,7 @@ def _inside(outcome: Outcome, cuts: Array, bins: int) -> tuple[Array, Array]:
     return np.concatenate(values), np.concatenate(sums, axis=1)
 
 
-def _outside(pairs: list[tuple[Outcome, Outcome]], cuts: list[Array], bins: int) -> tuple[Array, Array]:
+def _outside(pairs: list[tuple[Predictions, Predictions]], cuts: list[Array], bins: int) -> tuple[Array, Array]:
     """Of one OOD set: how many inputs are accepted, then `CURVE_MEASURES`, (S, G, 6); the counts per bin (G, M)."""
     values, sums = [], []
     for (inside, outside), cut in zip(pairs, cuts):
@@ -113,9 +114,10 @@ def _defined(values: Array, accepted: Array) -> dict[str, Array]:
     return {"accepted": counts, **result}
 
 
-def _kept(outcome: Outcome, cuts: Array) -> Array:
+def _kept(outcome: Predictions, cuts: Array) -> Array:
     """The weights (G, N) with those of the rejected set to 0."""
-    return outcome.weights * (outcome.acceptance >= cuts[:, None])
+    kept: Array = outcome.weights * (outcome.acceptance >= cuts[:, None])
+    return kept
 
 
 def _blocks(cuts: Array, width: int) -> list[Array]:

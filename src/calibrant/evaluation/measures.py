@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.evaluation.outcome import Outcome
 from calibrant.metrics import accuracy, aurc, auroc, expected_calibration_error, fpr_at_tpr
 from calibrant.metrics.detection_at_coverage import LEAST_ACCEPTED
 from calibrant.metrics.functional import Array, Functional, Indices, bin_sums, builder, divide
 from calibrant.metrics.variation import confidence_bins, variation_under
+from calibrant.predictions import Predictions
 
 ID_MEASURES = ("coverage", "accuracy", "ece", "aurc")
 OOD_MEASURES = (
@@ -43,7 +43,7 @@ class IdCase:
     error: Functional
 
     @classmethod
-    def of(cls, outcome: Outcome, bins: int) -> IdCase:
+    def of(cls, outcome: Predictions, bins: int) -> IdCase:
         """Prepare one data set."""
         error = _of(expected_calibration_error, outcome.confidence, outcome.correct, bins=bins)
         return cls(_of(accuracy, outcome.correct), error)
@@ -62,7 +62,7 @@ class OodCase:
     bins: int
 
     @classmethod
-    def of(cls, inside: Outcome, outside: Outcome, bins: int) -> OodCase:
+    def of(cls, inside: Predictions, outside: Predictions, bins: int) -> OodCase:
         """Prepare a pair of data sets."""
         id_bins = confidence_bins("id_confidence", inside.confidence, bins)
         return cls(id_bins, confidence_bins("ood_confidence", outside.confidence, bins), bins)
@@ -84,7 +84,7 @@ class OodCase:
         return np.stack([k / totals[1], *detection, *system], axis=1)
 
 
-def id_measures(outcome: Outcome, threshold: float, bins: int) -> Functional:
+def id_measures(outcome: Predictions, threshold: float, bins: int) -> Functional:
     """`ID_MEASURES` at `threshold`: a functional with values (R, 4)."""
     case, order = IdCase.of(outcome, bins), _of(aurc, outcome.acceptance, outcome.correct)
     accepted = outcome.acceptance >= threshold
@@ -97,7 +97,7 @@ def id_measures(outcome: Outcome, threshold: float, bins: int) -> Functional:
     return Functional((len(outcome),), under)
 
 
-def ood_measures(inside: Outcome, outside: Outcome, threshold: float, bins: int) -> Functional:
+def ood_measures(inside: Predictions, outside: Predictions, threshold: float, bins: int) -> Functional:
     """`OOD_MEASURES` at `threshold`: values (R, 7), NaN where fewer than 30 of either are accepted."""
     case = OodCase.of(inside, outside, bins)
     masks = inside.acceptance >= threshold, outside.acceptance >= threshold

@@ -11,10 +11,11 @@ import numpy as np
 
 from calibrant.evaluation.intervals import band, default_resamples
 from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, ood_measures, over_seeds
-from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
+from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.evaluation.thresholds import threshold_source, thresholds
 from calibrant.metrics import Band, Interval
 from calibrant.metrics.functional import Functional
+from calibrant.predictions import Predictions
 
 MEASURES = (*ID_MEASURES, *OOD_MEASURES)
 
@@ -127,11 +128,11 @@ def _rows(group: list[Evaluation], wanted: float, cuts: list[float], bins: int, 
     return rows
 
 
-def _accepted(outcome: Outcome, cut: float) -> int:
+def _accepted(outcome: Predictions, cut: float) -> int:
     return round(float((outcome.acceptance >= cut) @ outcome.weights))
 
 
-def _intervals(parts: list[Functional], outcomes: list[Outcome], how: Resampling) -> list[Interval]:
+def _intervals(parts: list[Functional], outcomes: list[Predictions], how: Resampling) -> list[Interval]:
     functional = over_seeds(parts)
     counts = [None if outcome.count is None else outcome.weights for outcome in outcomes]
     counts += [None] * (len(functional.sizes) - len(counts))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibrant.evaluation.outcome import Evaluation, Outcome
+from calibrant.evaluation.systems import Evaluation
 from calibrant.metrics.functional import Array
 from calibrant.metrics.inputs import fraction
+from calibrant.predictions import Predictions
 
 
 def thresholds(evaluation: Evaluation, coverages: Sequence[float]) -> Array:
@@ -23,14 +24,15 @@ def thresholds(evaluation: Evaluation, coverages: Sequence[float]) -> Array:
     return np.where(goals == 1, -np.inf, falling[first])
 
 
-def share_above(evaluation: Evaluation, outcome: Outcome) -> Array:
+def share_above(evaluation: Evaluation, outcome: Predictions) -> Array:
     """(N,): what share of the data that sets the threshold is accepted before each input of `outcome`.
 
     An input is accepted at a wanted coverage c just where c exceeds this share, or c = 1.
     """
     falling, covered = _ladder(evaluation)
     before = np.searchsorted(-falling, -outcome.acceptance, side="left")
-    return np.append(0.0, covered)[before]
+    share: Array = np.append(0.0, covered)[before]
+    return share
 
 
 def threshold_source(evaluation: Evaluation) -> str:

@@ -214,7 +214,7 @@ class _Collected:
         """Everything, members first."""
         if not self.logits[0]:
             raise ValueError("loader is empty")
-        return Predictions(
+        return Predictions.from_logits(
             torch.stack([torch.cat(parts) for parts in self.logits]),
             torch.stack([torch.cat(parts) for parts in self.features]) if self.features[0] else None,
             torch.cat(self.labels) if self.labels else None,

@@ -91,10 +91,12 @@ class MeanField(nn.Module):
         return functional_call(self.module, dict(zip(self._names, theta)), args, kwargs)
 
     def kl(self) -> Tensor:
-        """KL(q || prior), the exact closed form, summed over all Bayesian parameters.
+        """KL(q || prior), the exact closed form, summed over all Bayesian parameters as they are now.
 
-        Right after a forward pass its gradient shares that pass's sweep over the parameters, which is why calling it
-        once a step, after `forward`, is cheap.
+        The value never depends on what was called before. Its cost does: a forward pass with gradients computes the KL
+        of its draw in the same sweep over the parameters, and the first `kl()` after it returns that tensor, so call it
+        once per step, after `forward`. It is computed anew on any further call, without gradients, and whenever a
+        parameter was changed in place in between, by an optimizer step or by `load_state_dict`.
         """
         held, self._kl_of_draw = self._kl_of_draw, None
         if held is not None and torch.is_grad_enabled() and held[1] == self._versions():

@@ -147,6 +147,7 @@ def _new_rows(job: Job, thread: threading.Thread) -> Iterator[dict[str, float]]:
     told = 0
     while thread.is_alive():
         thread.join(_LOOK)
+        assert stage.path is not None
         rows = read_csv(stage.path / "metrics.csv") if (stage.path / "metrics.csv").exists() else []
         yield from (row for row in rows[told:] if METRIC in row)
         told = max(told, len(rows))

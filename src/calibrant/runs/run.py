@@ -1,8 +1,9 @@
-"""A run on disk, as a whole: what was asked for, and what came out of it.
+"""A run, as a whole: what was asked for, its stages, and what came out of it.
 
     RUN/run.json                the schemes that were asked for, and the command
     RUN/settings.yaml           all settings
-    RUN/splits.json, stages/    see `calibrant.runs.stages`
+    RUN/splits.json             which example went where, by index
+    RUN/stages/                 what was computed, stage by stage: see `calibrant.runs.stages`
     RUN/evaluations/SCHEME.npz  what the scheme said of validation, test and OOD data
     RUN/predictors/SCHEME/      the scheme, ready to be deployed
     RUN/table.csv               the measures with their intervals
@@ -13,7 +14,7 @@ The demo, whose seeds are runs of their own, holds those as RUN/seed-0, RUN/seed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from calibrant.config.dependence import first_difference, identity
 from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, writable, write_bytes, write_json
+from calibrant.runs.stages import MemoryStage, Stage, StoredStage
 
 if TYPE_CHECKING:
     from calibrant.evaluation import Evaluation
@@ -29,10 +31,18 @@ RECORD = "run.json"
 
 
 class Run:
-    """The run in the folder `root`, which may not be there yet."""
+    """The run in the folder `root`, which may not be there yet.
+
+    >>> Run("RUN").stage("fit-CBNN", {"rate": 0.1}).path.parent
+    PosixPath('RUN/stages')
+    """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+
+    def stage(self, name: str, inputs: Mapping[str, Any]) -> Stage:
+        """The stage `name` that `inputs` (JSON values) determine, run or not."""
+        return StoredStage(self.root / "stages", name, inputs)
 
     @property
     def exists(self) -> bool:
@@ -74,11 +84,19 @@ class Run:
                 f" {self.resume_command}"
             )
 
-    def begin(self, settings: Settings, schemes: Sequence[Scheme], command: str, **more: Any) -> None:
+    def describe(self, settings: Settings, splits: str | None = None) -> None:
+        """Write down all settings and, as JSON text, which example went where."""
+        write_bytes(self.root / "settings.yaml", settings.to_yaml().encode())
+        if splits is not None:
+            write_bytes(self.root / "splits.json", splits.encode())
+
+    def begin(
+        self, settings: Settings, schemes: Sequence[Scheme], command: str, splits: str | None = None, **more: Any
+    ) -> None:
         """Note what is asked for; schemes that were asked for before stay."""
         known = [str(scheme) for scheme in self.schemes] if self.exists else []
         names = [str(scheme) for scheme in Scheme.all() if str(scheme) in {*known, *map(str, schemes)}]
-        write_bytes(self.root / "settings.yaml", settings.to_yaml().encode())
+        self.describe(settings, splits)
         write_json(self.root / RECORD, {"schemes": names, "command": command, **more})
 
     def evaluation_path(self, scheme: Scheme | str) -> Path:
@@ -105,6 +123,21 @@ class Run:
         """What goes on with the run."""
         command = "demo" if "seeds" in self.record else "train"
         return f"calibrant {command} --resume --out {self.root}"
+
+
+class MemoryRun:
+    """A run of which nothing is written: its stages are kept as long as this object is."""
+
+    def __init__(self) -> None:
+        self._stages: dict[tuple[str, str], MemoryStage] = {}
+
+    def stage(self, name: str, inputs: Mapping[str, Any]) -> Stage:
+        """The stage `name` that `inputs` determine, run or not."""
+        stage = MemoryStage(name, dict(inputs))
+        return self._stages.setdefault((name, stage.key), stage)
+
+    def describe(self, settings: Settings, splits: str | None = None) -> None:
+        """Nobody will ask later."""
 
 
 def _fixed(settings: Settings) -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""The run directory: stages keyed by what determines them, files written whole or not at all, locks that die with us.
+"""Stages, keyed by what determines them: on disk, where they survive any stop, or in memory.
 
-    RUN/settings.yaml                  what was asked for
-    RUN/splits.json                    the index lists
-    RUN/stages/fit-CBNN-1f0c2a.../     one folder a stage, named by its key
+    RUN/stages/fit-CBNN-1f0c2a.../     one folder per stage, named by its key
         inputs.json                    what the key is the hash of
         metrics.csv, *.safetensors     what the stage wrote
         result.json                    its summary and the SHA-256 of its files; written last, so it means "finished"
@@ -14,25 +12,77 @@ common. Only safetensors, JSON, CSV and YAML are written; nothing is ever pickle
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from filelock import FileLock, Timeout
 
 from calibrant.config.dependence import key
-from calibrant.files import RunError, _why, read_json, read_tensors, write_bytes, write_json
+from calibrant.files import (
+    RunError,
+    cannot_write,
+    read_csv,
+    read_json,
+    read_tensors,
+    write_csv,
+    write_json,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Files = Mapping[str, "Mapping[str, Tensor]"]
+Rows = Sequence[Mapping[str, Any]]
+METRICS = "metrics.csv"
 
-class Stage:
-    """One folder of a run: the results of one stage, and whatever it needs to go on after a stop."""
+
+class Stage(Protocol):
+    """What a stage leaves: a summary, named tensors in files, and for a training stage one row per epoch."""
+
+    name: str
+    key: str
+    inputs: dict[str, Any]
+
+    @property
+    def path(self) -> Path | None:
+        """Where it lies, for checkpoints and metrics on the way; None in memory."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stage ran to its end."""
+        ...
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The summary that `finish` was given."""
+        ...
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the stage while it is run."""
+        ...
+
+    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: Rows | None = None) -> None:
+        """Keep the results and mark the stage as finished."""
+        ...
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors in the file `name` of the finished stage."""
+        ...
+
+    def rows(self) -> list[dict[str, float]]:
+        """One row per epoch of the finished stage."""
+        ...
+
+
+class StoredStage:
+    """A stage in a folder of its own below `root`, which several processes may share."""
 
     def __init__(self, root: Path, name: str, inputs: Mapping[str, Any]) -> None:
-        self.name = name
-        self.inputs = dict(inputs)
+        self.name, self.inputs = name, dict(inputs)
         self.key = key(self.inputs)
         self.path = root / f"{name}-{self.key}"
 
@@ -59,7 +109,7 @@ class Stage:
         except Timeout:
             raise RunError(f"another process is working on {self.path}; wait until it is done, or stop it") from None
         except OSError as error:
-            raise RunError(_why(self.path, error)) from error
+            raise RunError(cannot_write(self.path, error)) from error
         try:
             if not (self.path / "inputs.json").exists():
                 write_json(self.path / "inputs.json", self.inputs)
@@ -68,13 +118,20 @@ class Stage:
         finally:
             lock.release()
 
-    def finish(self, summary: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Mark the stage as finished: `files` maps the names of its results to their checksums."""
-        write_json(self.path / "result.json", {"key": self.key, "summary": dict(summary), "files": dict(files)})
+    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: Rows | None = None) -> None:
+        """Write the results, and last the record that makes the stage finished."""
+        checksums = {name: write_tensors(self.path / name, tensors) for name, tensors in (files or {}).items()}
+        if rows is not None:
+            checksums[METRICS] = write_csv(self.path / METRICS, rows)
+        write_json(self.path / "result.json", {"key": self.key, "summary": dict(summary), "files": checksums})
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors that the finished stage wrote to the file `name`, checked against their checksum."""
         return read_tensors(self.path / name, self._record()["files"].get(name))
+
+    def rows(self) -> list[dict[str, float]]:
+        """One row per epoch."""
+        return read_csv(self.path / METRICS)
 
     def _record(self) -> dict[str, Any]:
         record = read_json(self.path / "result.json")
@@ -88,20 +145,35 @@ class Stage:
             leftover.unlink(missing_ok=True)
 
 
-class RunDirectory:
-    """A folder of stages.
+@dataclass
+class MemoryStage:
+    """A stage that is gone with the process."""
 
-    >>> RunDirectory("RUN").stage("fit-CBNN", {"rate": 0.1}).path.parent
-    PosixPath('RUN/stages')
-    """
+    name: str
+    inputs: dict[str, Any]
+    path: None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    _files: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    _rows: list[dict[str, float]] = field(default_factory=list)
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
+    def __post_init__(self) -> None:
+        self.key = key(self.inputs)
 
-    def stage(self, name: str, inputs: Mapping[str, Any]) -> Stage:
-        """The stage `name` that `inputs` (JSON values) determine, run or not."""
-        return Stage(self.root / "stages", name, inputs)
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody else can know of it."""
+        return contextlib.nullcontext()
 
-    def write_text(self, name: str, content: str) -> None:
-        """Write `content` to the file `name` of the run, whole or not at all."""
-        write_bytes(self.root / name, content.encode())
+    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: Rows | None = None) -> None:
+        """Keep copies of the tensors, which training may go on to change."""
+        for name, tensors in (files or {}).items():
+            self._files[name] = {key: value.detach().clone() for key, value in tensors.items()}
+        self.result, self._rows, self.finished = dict(summary), [dict(row) for row in rows or ()], True
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of the file `name`."""
+        return dict(self._files[name])
+
+    def rows(self) -> list[dict[str, float]]:
+        """One row per epoch."""
+        return [dict(row) for row in self._rows]

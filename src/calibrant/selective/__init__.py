@@ -5,12 +5,14 @@ from calibrant.selective.baselines import ConfidenceSelector
 from calibrant.selective.fitting import FitReport, Training
 from calibrant.selective.guarantees import Guarantee
 from calibrant.selective.objectives import SelectiveCalibration, SelectiveClassification, selective_mmce
+from calibrant.selective.rule import DecisionRule
 from calibrant.selective.selector import Selector
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
 
 __all__ = [
     "BaseSelector",
     "ConfidenceSelector",
+    "DecisionRule",
     "FitReport",
     "Guarantee",
     "SelectiveCalibration",

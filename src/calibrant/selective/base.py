@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant import checks
 from calibrant.detectors.base import FittedModule
+from calibrant.predictions import largest
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
 
@@ -48,6 +49,12 @@ class BaseSelector(FittedModule, ABC):
         tiny = torch.finfo(probabilities.dtype).tiny
         entropy = -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1, keepdim=True)
         return torch.cat([scores, entropy.to(scores)], -1)
+
+    def acceptance(self, probabilities: Tensor, scores: Tensor | None = None) -> Tensor:
+        """G (B,) of the ensemble's probabilities (B, C) and the outlier scores (B, S)."""
+        read = self.columns(scores, probabilities)
+        result: Tensor = self(largest(probabilities).to(self.gates), read.to(self.gates))
+        return result
 
     @torch.no_grad()
     def relaxed(self, confidence: Any, scores: Any = None) -> Tensor:

@@ -13,7 +13,7 @@ from calibrant.config.loading import Settings
 from calibrant.files import read_json
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.measuring import detectors, measure
-from calibrant.studies.systems import evaluation_of, outputs_of
+from calibrant.studies.systems import evaluation_of, predictions_of
 from calibrant.studies.trials import Trial
 from calibrant.training import Workspace, open_data, select_lambda
 
@@ -71,7 +71,7 @@ def _workspace(settings: str, seed: int, runs: Path, progress: bool | None) -> W
 
 
 def _measure(lab: Lab, workspace: Workspace, trial: Trial, coverages: Sequence[float]) -> None:
-    outputs, temperature = outputs_of(workspace, trial)
+    outputs, temperature = predictions_of(workspace, trial)
     evaluation = evaluation_of(workspace, trial, outputs)
     count, settings = lab.plan.resamples, workspace.settings
     own = workspace.with_settings(*trial.overrides)
@@ -83,7 +83,7 @@ def _measure(lab: Lab, workspace: Workspace, trial: Trial, coverages: Sequence[f
         **measure(evaluation, coverages, bins=settings.report.bins, count=count),
     }
     if trial.parsed.selective and trial.readout == "scheme" and trial.eta is None:
-        content["detectors"] = detectors(outputs, settings.outliers.scores, count)
+        content["detectors"] = detectors(outputs, count)
     lab.write_record(trial, content)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import Evaluation, Outcome, threshold_source, thresholds
+from calibrant.evaluation import Evaluation, threshold_source, thresholds
 from calibrant.evaluation.measures import IdCase, OodCase, is_few
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
 from calibrant.metrics.functional import Array, builder
 from calibrant.metrics.variation import confidence_bins
-from calibrant.training import Outputs
+from calibrant.predictions import Predictions
 
 DIGITS = 5
 ACCEPTED_MEASURES = ("ood_acceptance", "detection", "detection_corrected", "system_rate", "system_rate_corrected")
@@ -53,7 +53,7 @@ def measure(evaluation: Evaluation, coverages: Sequence[float], *, bins: int, co
     }
 
 
-def _diagram(outcome: Outcome, bins: int) -> dict[str, Any]:
+def _diagram(outcome: Predictions, bins: int) -> dict[str, Any]:
     diagram = reliability_diagram(outcome.confidence, outcome.correct, bins)
     numbers = {"confidence": diagram.confidence, "accuracy": diagram.accuracy}
     return {"count": diagram.count.tolist(), **{name: [_number(v) for v in value] for name, value in numbers.items()}}
@@ -98,9 +98,9 @@ def detector(id_score: Any, ood_score: Any, name: str, sample: int, count: int) 
     return found
 
 
-def detectors(outputs: Mapping[str, Outputs], score_names: Sequence[str], count: int) -> dict[str, Any]:
-    """AUROC and FPR95 of every OOD score and outlier score in `outputs`, against every OOD set."""
-    scores = {name: _scores(one, score_names) for name, one in outputs.items() if name != "validation"}
+def detectors(predictions: Mapping[str, Predictions], count: int) -> dict[str, Any]:
+    """AUROC and FPR95 of every score in `predictions`, against every OOD set."""
+    scores = {name: part.scores for name, part in predictions.items() if name != "validation"}
     inside = scores.pop("test")
     return {
         score: {
@@ -110,13 +110,6 @@ def detectors(outputs: Mapping[str, Outputs], score_names: Sequence[str], count:
         }
         for score in inside
     }
-
-
-def _scores(outputs: Outputs, score_names: Sequence[str]) -> dict[str, Any]:
-    found = dict(outputs.scores)
-    if outputs.outlier_scores is not None:
-        found.update(zip(score_names, outputs.outlier_scores.T))
-    return found
 
 
 def entry(values: Array) -> dict[str, Any]:

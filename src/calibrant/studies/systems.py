@@ -1,38 +1,42 @@
-"""From the outputs of a trained scheme to what is evaluated: as it is, temperature-scaled, or with another selector."""
+"""From what a trained scheme says to what is evaluated: as it is, temperature-scaled, or with another selector."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.evaluation import Evaluation, Outcome
+from calibrant.evaluation import Evaluation
+from calibrant.predictions import Predictions
 from calibrant.studies.trials import Trial
-from calibrant.training import Outputs, Workspace
+from calibrant.training import Workspace
 
 
-def outputs_of(workspace: Workspace, trial: Trial) -> tuple[dict[str, Outputs], float | None]:
+def predictions_of(workspace: Workspace, trial: Trial) -> tuple[dict[str, Predictions], float | None]:
     """What `trial` says of every set, and the temperature, where there is one."""
-    found = workspace.with_settings(*trial.overrides).outputs(trial.scheme)
+    predictions = workspace.with_settings(*trial.overrides).predictions(trial.scheme)
     if trial.readout != "temperature":
-        return found, None
-    held_out = found["validation"]
-    scaling = TemperatureScaling().fit(held_out.predictions.logits, held_out.labels)
-    scaled = {
-        name: replace(one, probabilities=scaling.probabilities(one.predictions.logits), scores={})
-        for name, one in found.items()
-    }
-    return scaled, scaling.temperature_
+        return predictions, None
+    held_out = predictions["validation"]
+    scaling = TemperatureScaling().fit(_logits(held_out), held_out.labels)
+
+    def scaled(part: Predictions) -> Predictions:
+        probabilities = scaling.probabilities(_logits(part))
+        return Predictions.from_probabilities(probabilities, part.labels, selection=part.selection)
+
+    return {name: scaled(part) for name, part in predictions.items()}, scaling.temperature_
 
 
-def evaluation_of(workspace: Workspace, trial: Trial, outputs: dict[str, Outputs]) -> Evaluation:
-    """`outputs` of `trial` as an evaluation: the selector decides where there is one, else the confidence."""
-    outcomes = {name: _outcome(one) for name, one in outputs.items()}
-    validation, test = outcomes.pop("validation"), outcomes.pop("test", None)
-    if test is None:
-        raise ValueError(f"the data source {workspace.settings.data.source} has no test set; studies need one")
-    from_test = workspace.settings.selector.threshold == "test"
-    return Evaluation(trial.name, trial.seed, test, outcomes, None if from_test else validation)
+def _logits(predictions: Predictions) -> Tensor:
+    """Logits (1, N, C) of one member with the same probabilities."""
+    tiny = torch.finfo(torch.float32).tiny
+    logits: Tensor = predictions.probabilities.clamp_min(tiny).log()[None]
+    return logits
 
 
-def _outcome(outputs: Outputs) -> Outcome:
-    return Outcome(outputs.confidence, outputs.predicted, outputs.labels, outputs.gate)
+def evaluation_of(workspace: Workspace, trial: Trial, predictions: dict[str, Predictions]) -> Evaluation:
+    """`predictions` of `trial` as an evaluation: the selector decides where there is one, else the confidence."""
+    bare = {name: replace(part, scores={}) for name, part in predictions.items()}
+    return Evaluation.of(trial.name, trial.seed, bare, workspace.settings.selector.threshold)

@@ -3,14 +3,12 @@
 from calibrant.backbones.normalization import Normalize
 from calibrant.training.inputs import TrainingData, as_examples, open_data
 from calibrant.training.lambda_rule import LambdaChoice, Trial, choose, select_lambda
-from calibrant.training.outputs import Outputs
 from calibrant.training.selecting import Selection
 from calibrant.training.workspace import Workspace
 
 __all__ = [
     "LambdaChoice",
     "Normalize",
-    "Outputs",
     "Selection",
     "TrainingData",
     "Trial",

@@ -22,6 +22,7 @@ from calibrant.data import (
     has_parts,
     loader_batches,
     open_source,
+    outlier_parts,
 )
 
 Examples = ArrayData | DatasetData
@@ -92,14 +93,11 @@ def _with_test(
 def _uncertainty(
     spec: str, settings: DataSettings, seed: int, splits: dict[str, Splits]
 ) -> tuple[ArrayData, dict[str, Examples]]:
-    if has_parts(spec):
-        test = {} if spec == "embedded:ood" else {_short(spec): open_source(spec, split="test")}
-        return open_source(spec), dict(test)
-    whole = open_source(spec, split="all")
-    size = settings.uncertainty_size
-    splits["uncertainty"] = _split(whole, settings.uncertainty_splits, {"uncertainty": size, "ood_test": None}, seed)
-    parts = splits["uncertainty"].apply(whole)
-    return parts["uncertainty"], {_short(spec): parts["ood_test"]}
+    given = None if settings.uncertainty_splits is None else Splits.load(Path(settings.uncertainty_splits))
+    uncertainty, test, drawn = outlier_parts(spec, uncertainty_size=settings.uncertainty_size, splits=given, seed=seed)
+    if drawn is not None:
+        splits["uncertainty"] = drawn
+    return uncertainty, {} if spec == "embedded:ood" else {_short(spec): test}
 
 
 def _split(

@@ -1,16 +1,26 @@
-"""The third stage: what the ensemble says about validation, test and OOD data."""
+"""The third stage: what the ensemble says of validation, test and OOD data, small enough to keep.
+
+Kept are the probabilities of the ensemble and the OOD scores of its logits, not K times the logits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from calibrant.config.schemes import Scheme
-from calibrant.files import write_tensors
+from calibrant.data import Augmentation, Batches
+from calibrant.detectors.logits import SCORES, score_rows
+from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.training import keys
 from calibrant.training.inputs import Examples, TrainingData
-from calibrant.training.outputs import InOrder, Outputs, predict
+from calibrant.training.progress import TrainingBar
+from calibrant.training.randomness import derive
 
 if TYPE_CHECKING:
     from calibrant.training.workspace import Workspace
@@ -28,26 +38,76 @@ def stage_of(workspace: Workspace, scheme: Scheme) -> Stage:
     return workspace.run.stage(f"predict-{scheme}", inputs)
 
 
-def predict_stage(workspace: Workspace, scheme: Scheme) -> dict[str, Outputs]:
-    """The outputs of `scheme` on every set, from the run directory if they are there."""
+def predict_stage(workspace: Workspace, scheme: Scheme) -> dict[str, Predictions]:
+    """The predictions of `scheme` on every set, from the run if they are there."""
     stage, sets = stage_of(workspace, scheme), prediction_sets(workspace.data)
     if not workspace.finished(stage):
         ensemble = workspace.ensemble(scheme)
         with workspace.unfinished(stage) as to_do:
             if to_do and workspace.fabric.is_global_zero:
                 size, progress = workspace.settings.engine.predict_batch_size, workspace.progress
-                found = {
-                    name: predict(ensemble, InOrder(part, size), description=f"{scheme} on {name}", progress=progress)
-                    for name, part in sets.items()
-                }
-                keep(stage, found)
-    return {name: Outputs.from_tensors(stage.tensors(f"{name}.safetensors")) for name in sets}
+                return keep(
+                    stage,
+                    {
+                        name: predict(
+                            ensemble, InOrder(part, size), description=f"{scheme} on {name}", progress=progress
+                        )
+                        for name, part in sets.items()
+                    },
+                )
+    return {name: _from_tensors(stage.tensors(f"{name}.safetensors")) for name in sets}
 
 
-def keep(stage: Stage, predictions: dict[str, Predictions]) -> None:
-    """Write the summary of `predictions` as the result of `stage`."""
-    files = {
-        f"{name}.safetensors": write_tensors(stage.path / f"{name}.safetensors", Outputs.of(found).tensors())
-        for name, found in predictions.items()
-    }
-    stage.finish({"sets": list(predictions)}, files)
+def keep(stage: Stage, predictions: Mapping[str, Predictions]) -> dict[str, Predictions]:
+    """Make the summary of `predictions` the result of `stage`, and return it."""
+    kept = {name: summary(part) for name, part in predictions.items()}
+    stage.finish({"sets": list(kept)}, {f"{name}.safetensors": _to_tensors(part) for name, part in kept.items()})
+    return kept
+
+
+def summary(predictions: Predictions) -> Predictions:
+    """`predictions` without the members' logits and features, of which the OOD scores stay."""
+    scores = {name: score_rows(name, predictions.logits) for name in SCORES}
+    return Predictions.from_probabilities(predictions.probabilities, predictions.labels, scores=scores)
+
+
+def _to_tensors(predictions: Predictions) -> dict[str, Tensor]:
+    labels = {} if predictions.labels is None else {"labels": predictions.labels}
+    scores = {f"score:{name}": value for name, value in predictions.scores.items()}
+    return {"probabilities": predictions.probabilities, **labels, **scores}
+
+
+def _from_tensors(tensors: Mapping[str, Tensor]) -> Predictions:
+    scores = {name[6:]: value for name, value in tensors.items() if name.startswith("score:")}
+    return Predictions.from_probabilities(tensors["probabilities"], tensors.get("labels"), scores=scores)
+
+
+class InOrder:
+    """Batches of `data` in order, as often as they are asked for, and augmented, if at all, alike every time."""
+
+    def __init__(
+        self, data: Examples, batch_size: int, augmentation: Augmentation | None = None, seed: int = 0
+    ) -> None:
+        self.batches = Batches(data, batch_size, shuffle=False)
+        self.augmentation, self.seed = augmentation, seed
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor] | Tensor]:
+        for step, (inputs, labels) in enumerate(self.batches.epoch(0)):
+            if self.augmentation is not None and inputs.dim() == 4:
+                generator = torch.Generator().manual_seed(derive(self.seed, "view", step))
+                inputs = self.augmentation(inputs, generator)
+            yield inputs if labels is None else (inputs, labels)
+
+
+def predict(
+    ensemble: Ensemble,
+    batches: InOrder,
+    feature_layer: str | None = None,
+    *,
+    description: str = "predict",
+    progress: bool | None = False,
+) -> Predictions:
+    """`ensemble` on all of `batches`, features included, with a bar if `progress` (None: on a terminal)."""
+    total = len(ensemble) * batches.batches.samples
+    with TrainingBar(description, total, enabled=progress, unit="images") as bar:
+        return ensemble.predict(batches, feature_layer=feature_layer, progress=lambda count: bar.advance(count=count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,12 @@ from torch import Tensor
 from calibrant.config.schemes import Scheme
 from calibrant.data import Augmentation, split_indices
 from calibrant.detectors import OutlierScores
-from calibrant.files import write_tensors
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
-from calibrant.selective import Selector, Training
+from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
 from calibrant.training import keys
 from calibrant.training.inputs import Examples
-from calibrant.training.outputs import InOrder, Outputs, predict
-from calibrant.training.predicting import keep, predict_stage, prediction_sets, stage_of
+from calibrant.training.predicting import InOrder, keep, predict, predict_stage, prediction_sets, stage_of
 from calibrant.training.randomness import derive
 
 if TYPE_CHECKING:
@@ -30,21 +29,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scored:
-    """Fitted outlier scores, the outputs with them, and the validation data's views (V, N, ...) for the selector."""
+    """Fitted outlier scores, the predictions with them, and the validation data's views (V, N, ...) for a selector."""
 
     stage: Stage
     scorer: OutlierScores
-    outputs: dict[str, Outputs]
+    predictions: dict[str, Predictions]
     views: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A fitted selector with its threshold in force, the scores it reads, and the outputs with its gate."""
+    """What decides for a scheme, and what it says: a selector, the scores it reads, and the predictions with both.
 
-    selector: Selector
-    scorer: OutlierScores
-    outputs: dict[str, Outputs]
+    Schemes without a selector of their own have the confidence in its place, and a threshold that accepts everything.
+    """
+
+    selector: BaseSelector
+    scorer: OutlierScores | None
+    predictions: dict[str, Predictions]
+    threshold: float | None = None
 
 
 def score_stage(workspace: Workspace, scheme: Scheme) -> Scored:
@@ -60,12 +63,14 @@ def score_stage(workspace: Workspace, scheme: Scheme) -> Scored:
         with workspace.unfinished(predicted) as predict_too, workspace.unfinished(stage) as to_do:
             if to_do and workspace.fabric.is_global_zero:
                 _score(workspace, ensemble, stage, predicted if predict_too else None)
-    outputs = predict_stage(workspace, base)
-    scored = stage.tensors("scores.safetensors")
-    outputs = {name: replace(found, outlier_scores=scored[f"set:{name}"]) for name, found in outputs.items()}
     scorer = OutlierScores.from_state(stage.result["scorer"], stage.tensors("scorer.safetensors"))
-    views = {name[5:]: value for name, value in scored.items() if name.startswith("view:")}
-    return Scored(stage, scorer, outputs, views)
+    kept = stage.tensors("scores.safetensors")
+    predictions = {
+        name: replace(part, scores={**part.scores, **dict(zip(scorer.scores, kept[f"set:{name}"].unbind(1)))})
+        for name, part in predict_stage(workspace, base).items()
+    }
+    views = {name[5:]: value for name, value in kept.items() if name.startswith("view:")}
+    return Scored(stage, scorer, predictions, views)
 
 
 def _score(workspace: Workspace, ensemble: Ensemble, stage: Stage, predicted: Stage | None) -> None:
@@ -84,10 +89,7 @@ def _score(workspace: Workspace, ensemble: Ensemble, stage: Stage, predicted: St
     if predicted is not None:
         keep(predicted, predictions)
     tensors = {**{f"set:{name}": value for name, value in scores.items()}, **views}
-    files = {
-        "scores.safetensors": write_tensors(stage.path / "scores.safetensors", tensors),
-        "scorer.safetensors": write_tensors(stage.path / "scorer.safetensors", scorer.state_dict()),
-    }
+    files = {"scores.safetensors": tensors, "scorer.safetensors": scorer.state_dict()}
     stage.finish({"scorer": scorer.config()}, files)
 
 
@@ -102,15 +104,15 @@ def _views(
     settings = workspace.settings
     columns = build_selector(settings.selector, settings.seed).columns
     augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
-    found = [(Outputs.of(plain), plain_scores)]
+    views = [(plain, plain_scores)]
     for view in range(1, settings.selector.views):
         predictions = run(workspace.data.validation, augmentation, derive(settings.seed, "selector view", view))
-        found.append((Outputs.of(predictions), scorer.score(_features(predictions, settings.outliers))))
+        views.append((predictions, scorer.score(_features(predictions, settings.outliers))))
     return {
-        "view:confidence": torch.stack([outputs.confidence for outputs, _ in found]),
-        "view:scores": torch.stack([columns(scores, outputs.probabilities) for outputs, scores in found]),
-        "view:correct": torch.stack([outputs.correct for outputs, _ in found]),
-        "view:cross_entropy": torch.stack([outputs.cross_entropy for outputs, _ in found]),
+        "view:confidence": torch.stack([predictions.confidence for predictions, _ in views]),
+        "view:scores": torch.stack([columns(scores, predictions.probabilities) for predictions, scores in views]),
+        "view:correct": torch.stack([predictions.correct for predictions, _ in views]),
+        "view:cross_entropy": torch.stack([predictions.cross_entropy for predictions, _ in views]),
     }
 
 
@@ -143,7 +145,8 @@ def _features(predictions: Predictions, settings: OutlierSettings) -> Tensor:
         raise ValueError(
             "the network has no linear layer whose input could be the features; set backbone.feature_layer"
         )
-    return predictions.features.mean(0, keepdim=True) if settings.average == "features" else predictions.features
+    features: Tensor = predictions.features
+    return features.mean(0, keepdim=True) if settings.average == "features" else features
 
 
 def select_stage(workspace: Workspace, scheme: Scheme, scored: Scored) -> Selection:
@@ -155,10 +158,16 @@ def select_stage(workspace: Workspace, scheme: Scheme, scored: Scored) -> Select
             if to_do and workspace.fabric.is_global_zero:
                 _select(stage, settings, scored, workspace.settings.seed)
     selector = Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
-    outputs = {
-        name: replace(found, gate=selector.relaxed(*_read(selector, found))) for name, found in scored.outputs.items()
-    }
-    return Selection(selector, scored.scorer, outputs)
+    return Selection(
+        selector,
+        scored.scorer,
+        {name: replace(p, selection=_acceptance(selector, scored, p)) for name, p in scored.predictions.items()},
+    )
+
+
+def confidence_selection(predictions: dict[str, Predictions]) -> Selection:
+    """Of a scheme without a selector: it remembers the confidence of the validation data, and accepts everything."""
+    return Selection(ConfidenceSelector().fit(predictions["validation"].confidence), None, predictions, -math.inf)
 
 
 def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> None:
@@ -166,18 +175,19 @@ def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int)
     views = scored.views
     loss = views["cross_entropy"] if settings.objective == "classification" else None
     selector.fit(views["confidence"], views["scores"], views["correct"], cross_entropy=loss)
-    given: tuple[Any, ...] = ()
-    if settings.threshold == "test" and "test" in scored.outputs:
-        given = _read(selector, scored.outputs["test"])
-    threshold = selector.threshold(settings.coverage, *given)
-    files = {"selector.safetensors": write_tensors(stage.path / "selector.safetensors", selector.state_dict())}
+    if settings.threshold == "test" and "test" in scored.predictions:
+        test = scored.predictions["test"]
+        read = selector.columns(test.columns(scored.scorer.scores), test.probabilities)
+        threshold = selector.threshold(settings.coverage, test.confidence, read)
+    else:
+        threshold = selector.threshold(settings.coverage)
     summary = {"selector": selector.config(), "threshold": threshold.value, "coverage": threshold.achieved}
-    stage.finish(summary, files)
+    stage.finish(summary, {"selector.safetensors": selector.state_dict()})
 
 
-def _read(selector: Selector, outputs: Outputs) -> tuple[Tensor, Tensor]:
-    """What `selector` reads of scored outputs: confidence (N,) and scores (N, S)."""
-    return outputs.confidence, selector.columns(outputs.outlier_scores, outputs.probabilities)
+@torch.no_grad()
+def _acceptance(selector: Selector, scored: Scored, predictions: Predictions) -> Tensor:
+    return selector.acceptance(predictions.probabilities, predictions.columns(scored.scorer.scores))
 
 
 def build_selector(settings: SelectorSettings, seed: int) -> Selector:

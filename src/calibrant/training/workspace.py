@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +15,10 @@ from torch import nn
 from calibrant.backbones import build
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.files import read_csv, write_csv, write_tensors
 from calibrant.posteriors.ensemble import Ensemble
-from calibrant.runs.stages import RunDirectory, Stage
+from calibrant.predictions import Predictions
+from calibrant.runs.run import MemoryRun, Run
+from calibrant.runs.stages import Stage
 from calibrant.training import keys
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
@@ -29,11 +27,10 @@ from calibrant.training.fit import fit
 from calibrant.training.inputs import TrainingData, class_count
 from calibrant.training.logging import row_listener
 from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
-from calibrant.training.outputs import Outputs
 from calibrant.training.predicting import predict_stage
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
-from calibrant.training.selecting import Selection, score_stage, select_stage
+from calibrant.training.selecting import Selection, confidence_selection, score_stage, select_stage
 from calibrant.training.task import Task
 from calibrant.training.validation import validate
 
@@ -46,7 +43,7 @@ class Workspace:
     Args:
         data: what to train, validate and test on.
         settings: all settings; `settings.seed` is the one seed.
-        out: the run directory; None takes a temporary one that goes with this object.
+        out: the run directory; None keeps everything in memory, and nothing is written.
         network: a module of your own in place of `settings.backbone`; it is copied, and its weights are the start.
         progress: show bars; None shows them on a terminal.
     """
@@ -62,9 +59,7 @@ class Workspace:
         progress: bool | None = None,
     ) -> None:
         self.data, self.settings, self.network, self.progress = data, settings, network, progress
-        self.run = RunDirectory(tempfile.mkdtemp(prefix="calibrant-") if out is None else out)
-        if out is None:
-            weakref.finalize(self.run, shutil.rmtree, self.run.root, ignore_errors=True)
+        self.run: Run | MemoryRun = MemoryRun() if out is None else Run(out)
         self.fabric = fabric or make_fabric(settings.engine)
         self._statistics = input_statistics(data.train, settings.data.normalize)
         check_outputs(self._fresh(Scheme()), data.train)
@@ -81,21 +76,20 @@ class Workspace:
         seed = derive(self.settings.seed, "members") >> 1
         return as_ensemble(self.model(scheme), self.settings.posterior.members, seed)
 
-    def outputs(self, scheme: Scheme | str) -> dict[str, Outputs]:
-        """Predictions on `validation`, `test` and every OOD set; for a selective scheme with its scores and gates."""
-        scheme = Scheme.parse(scheme)
-        if scheme.selective:
-            return self.selection(scheme).outputs
-        return predict_stage(self, scheme)
+    def predictions(self, scheme: Scheme | str) -> dict[str, Predictions]:
+        """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
+        return self.selection(scheme).predictions
 
     def selection(self, scheme: Scheme | str) -> Selection:
-        """The selector of a selective scheme, its outlier scores, and the outputs with both."""
-        scheme = replace(Scheme.parse(scheme), selective=True)
-        return select_stage(self, scheme, score_stage(self, scheme))
+        """What decides for `scheme`, and its predictions."""
+        scheme = Scheme.parse(scheme)
+        if scheme.selective:
+            return select_stage(self, scheme, score_stage(self, scheme))
+        return confidence_selection(predict_stage(self, scheme))
 
     def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
-        """The metrics of the fit or fine-tune of `scheme`, a row an epoch."""
-        return read_csv(self._trained(_unselective(scheme)).path / "metrics.csv")
+        """The metrics of the fit or fine-tune of `scheme`, one row per epoch."""
+        return self._trained(_unselective(scheme)).rows()
 
     def validation(self, scheme: Scheme | str) -> dict[str, float]:
         """Accuracy, cross-entropy and ECE of the whole ensemble on validation data; no other data is looked at."""
@@ -114,7 +108,7 @@ class Workspace:
                         bins=self.settings.report.bins,
                     )
                     if self.fabric.is_global_zero:
-                        stage.finish(found, {})
+                        stage.finish(found)
         return {name: float(value) for name, value in stage.result.items()}
 
     def validation_stage(self, scheme: Scheme | str) -> Stage:
@@ -130,17 +124,16 @@ class Workspace:
         changed.settings = self.settings.with_(*overrides)
         return changed
 
-    def train(self, *schemes: Scheme | str) -> dict[str, dict[str, Outputs]]:
-        """Run every stage that `schemes` need; returns their outputs by name.
+    def train(self, *schemes: Scheme | str) -> dict[str, dict[str, Predictions]]:
+        """Run every stage that `schemes` need; returns their predictions by name.
 
         Selective schemes go first, because their predictions serve the others too.
         """
         wanted = [Scheme.parse(scheme) for scheme in schemes]
         self._check(wanted)
         if self.fabric.is_global_zero:
-            self.run.write_text("settings.yaml", self.settings.to_yaml())
-            self.run.write_text("splits.json", self.data.splits_json())
-        found = {str(s): self.outputs(s) for s in sorted(wanted, key=lambda s: not s.selective)}
+            self.run.describe(self.settings, self.data.splits_json())
+        found = {str(s): self.predictions(s) for s in sorted(wanted, key=lambda s: not s.selective)}
         return {str(scheme): found[str(scheme)] for scheme in wanted}
 
     def stage(self, scheme: Scheme | str) -> Stage:
@@ -176,7 +169,7 @@ class Workspace:
 
     def _run(self, scheme: Scheme, stage: Stage, model: nn.Module) -> None:
         engine = self.settings.engine
-        store = CheckpointStore(stage.path)
+        store = None if stage.path is None else CheckpointStore(stage.path)
         task = Task(
             model,
             self.data,
@@ -184,16 +177,15 @@ class Workspace:
             self.settings,
             self.fabric,
             seed=self.settings.seed,
-            saver=Saver(store, seconds=engine.checkpoint_seconds, steps=engine.checkpoint_steps),
-            on_epoch=row_listener(stage.path, tensorboard=engine.tensorboard),
+            saver=Saver(store, seconds=engine.checkpoint_seconds, steps=engine.checkpoint_steps) if store else None,
+            on_epoch=row_listener(stage.path, tensorboard=engine.tensorboard) if stage.path else None,
             progress=self.progress,
         )
         rows = finetune(task) if scheme.ocm else fit(task)
         if self.fabric.is_global_zero:
-            files = {MODEL: write_tensors(stage.path / MODEL, model.state_dict())}
-            files["metrics.csv"] = write_csv(stage.path / "metrics.csv", rows)
-            stage.finish({"scheme": str(scheme), **rows[-1]}, files)
-            store.clear()
+            stage.finish({"scheme": str(scheme), **rows[-1]}, {MODEL: model.state_dict()}, rows)
+            if store is not None:
+                store.clear()
 
     def _fresh(self, scheme: Scheme) -> nn.Module:
         """The untrained model of `scheme`: the same weights for all of them."""

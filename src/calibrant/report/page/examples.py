@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import Evaluation, Outcome, share_above
+from calibrant.evaluation import Evaluation, share_above
 from calibrant.metrics.functional import Array
+from calibrant.predictions import Predictions
 
 Kind = Literal["mistake", "rejected", "ood"]
 SHOWN = 8
@@ -53,7 +54,12 @@ def pick_examples(
 
 
 def _leading(
-    outcome: Outcome, of_kind: NDArray[np.bool_], share: Array, coverages: Sequence[float], accepted: bool, shown: int
+    outcome: Predictions,
+    of_kind: NDArray[np.bool_],
+    share: Array,
+    coverages: Sequence[float],
+    accepted: bool,
+    shown: int,
 ) -> list[int]:
     """The rows that are among the `shown` most confident of their kind, accepted or rejected, at any coverage."""
     order = np.argsort(-outcome.confidence, kind="stable")
@@ -66,21 +72,21 @@ def _leading(
 
 
 def _examples(
-    kind: Kind, dataset: str, outcome: Outcome, share: Array, rows: list[int], classes: Sequence[str] | None
+    kind: Kind, dataset: str, outcome: Predictions, share: Array, rows: list[int], classes: Sequence[str] | None
 ) -> list[Example]:
     def named(value: Any) -> str:
         return classes[int(value)] if classes is not None and 0 <= int(value) < len(classes) else str(int(value))
 
     def scores(row: int) -> dict[str, float]:
         own = {} if outcome.selection is None else {"selector": float(outcome.selection[row])}
-        return {**own, **{name: float(outcome.scores[row, i]) for i, name in enumerate(outcome.score_names)}}
+        return {**own, **{name: float(score[row]) for name, score in outcome.scores.items()}}
 
     return [
         Example(
             kind,
             dataset,
             row,
-            None if outcome.label is None else named(outcome.label[row]),
+            None if outcome.labels is None else named(outcome.labels[row]),
             named(outcome.predicted[row]),
             float(outcome.confidence[row]),
             float(share[row]),

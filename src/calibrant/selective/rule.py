@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from calibrant.deploy.decision import Decision
 from calibrant.detectors import OutlierScores
 from calibrant.detectors import logits as ood_scores
-from calibrant.selective import BaseSelector, Threshold
+from calibrant.predictions import Decision, Predictions, largest
+from calibrant.selective.base import BaseSelector
+from calibrant.selective.thresholds import Threshold
 
 
 class DecisionRule(nn.Module):
@@ -65,34 +66,21 @@ class DecisionRule(nn.Module):
 
     def decide(self, logits: Tensor, extra: Tensor, threshold: float) -> Decision:
         """Decisions from logits (n, B, C) of n members, and what else is averaged over them, (n, B, E)."""
-        probabilities = logits.softmax(-1).mean(0)
-        confidence, scores = _confidence(probabilities), self._scores(extra.mean(0))
-        gate = self._gate(probabilities, scores)
-        return Decision(
-            label=probabilities.argmax(-1),
-            confidence=confidence,
-            probabilities=probabilities,
-            accepted=gate >= threshold,
-            outlier_scores=scores,
-            ood_score=self._ood_score(logits, confidence, scores),
-            gate=gate,
-            members=torch.full_like(gate, logits.shape[0], dtype=torch.long),
-            classes=self.classes,
-            score_names=self.score_names,
+        probabilities, scores = logits.softmax(-1).mean(0), self._scores(extra.mean(0))
+        predictions = Predictions.from_probabilities(
+            probabilities,
+            selection=None if self.selector is None else self.selector.acceptance(probabilities, scores),
+            ood_score=self._ood_score(logits, largest(probabilities), scores),
+            scores=dict(zip(self.score_names, scores.unbind(1))),
         )
+        acceptance = predictions.acceptance
+        members = torch.full_like(acceptance, logits.shape[0], dtype=torch.long)
+        return Decision(predictions, acceptance >= threshold, members, threshold, self.classes)
 
-    def gate(self, probabilities: Tensor, extra: Tensor) -> Tensor:
+    def acceptance(self, probabilities: Tensor, extra: Tensor) -> Tensor:
         """What is compared with the threshold, (B,), from means over members."""
-        return self._gate(probabilities, self._scores(extra))
-
-    def _gate(self, probabilities: Tensor, scores: Tensor) -> Tensor:
-        confidence = _confidence(probabilities)
-        if self.selector is None:
-            return confidence
-        gates = self.selector.gates
-        read = self.selector.columns(scores, probabilities)
-        result: Tensor = self.selector(confidence.to(gates), read.to(gates))
-        return result
+        scores = self._scores(extra)
+        return largest(probabilities) if self.selector is None else self.selector.acceptance(probabilities, scores)
 
     def _scores(self, extra: Tensor) -> Tensor:
         """Outlier scores (B, S) from the means over members."""
@@ -112,14 +100,7 @@ class DecisionRule(nn.Module):
             return 1 - confidence
         if self.ood_score in self.score_names:
             return scores[:, self.score_names.index(self.ood_score)]
-        finite = logits.isfinite().all(-1).all(0)  # a broken input must not take its batch down
-        score = ood_scores.SCORES[self.ood_score](torch.where(finite[:, None], logits, 0.0))
-        return torch.where(finite, score, torch.nan)
-
-
-def _confidence(probabilities: Tensor) -> Tensor:
-    """The largest probability (B,); rounding cannot lift it above 1."""
-    return probabilities.amax(-1).clamp(max=1.0)
+        return ood_scores.score_rows(self.ood_score, logits)
 
 
 def _number(threshold: float) -> float:
