@@ -269,3 +269,37 @@ def test_bad_arguments_are_named() -> None:
         MeanField(nn.BatchNorm1d(3))
     with pytest.raises(ValueError, match="lazy parameter"):
         MeanField(nn.LazyLinear(3))
+
+
+def closed_form_kl(q: MeanField) -> float:
+    """KL(q || prior) from the parameters as they are now, in float64."""
+    total = 0.0
+    for (_, mean), rho in zip(q.module.named_parameters(), q.rho.values()):
+        mean, rho = mean.detach().double(), rho.detach().double()
+        ratio = (rho.exp() + mean.square()) / q.prior_std**2
+        total += float(0.5 * (ratio - 1 - rho + 2 * math.log(q.prior_std)).sum())
+    return total
+
+
+def test_the_contract_of_kl_after_a_forward_pass():
+    q, x = MeanField(nn.Linear(3, 2), prior_std=0.5), torch.ones(4, 3)
+    optimizer = torch.optim.SGD(q.parameters(), 0.3)
+    state = {name: value + 0.25 for name, value in q.state_dict().items()}
+
+    def step():
+        (q(x).square().sum() + q.kl()).backward()
+        optimizer.step()
+
+    changes = [lambda: None, step, lambda: q.load_state_dict(state), lambda: q.rho["bias"].detach().mul_(0.5)]
+    for change in changes:
+        q(x)
+        change()  # between the forward pass and kl()
+        assert q.kl().item() == pytest.approx(closed_form_kl(q), rel=1e-5)
+        assert q.kl().item() == pytest.approx(closed_form_kl(q), rel=1e-5)
+        with torch.no_grad():
+            q(x)
+            assert q.kl().item() == pytest.approx(closed_form_kl(q), rel=1e-5)
+    q(x)
+    q.module.weight.data.mul_(3)  # unseen by autograd
+    assert q.kl().item() != pytest.approx(closed_form_kl(q), rel=1e-5)
+    assert q.kl().item() == pytest.approx(closed_form_kl(q), rel=1e-5)

@@ -93,10 +93,11 @@ class MeanField(nn.Module):
     def kl(self) -> Tensor:
         """KL(q || prior), the exact closed form, summed over all Bayesian parameters as they are now.
 
-        The value never depends on what was called before. Its cost does: a forward pass with gradients computes the KL
-        of its draw in the same sweep over the parameters, and the first `kl()` after it returns that tensor, so call it
-        once per step, after `forward`. It is computed anew on any further call, without gradients, and whenever a
-        parameter was changed in place in between, by an optimizer step or by `load_state_dict`.
+        The value does not depend on what was called before, but the cost does: a forward pass with gradients computes
+        the KL in the same sweep over the parameters, and the first `kl()` after it returns that tensor; so call it once
+        per step, after `forward`. It is computed anew on any further call, where gradients are off, and whenever a
+        parameter was changed in between, by an optimizer or by `load_state_dict`. What autograd itself cannot see, a
+        write through `.data`, is not noticed before the next forward pass.
         """
         held, self._kl_of_draw = self._kl_of_draw, None
         if held is not None and torch.is_grad_enabled() and held[1] == self._versions():
