@@ -10,7 +10,9 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,24 +24,51 @@ class RunError(RuntimeError):
     """A run directory that cannot be read or written: one sentence that says what to do."""
 
 
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A name beside `path` for a file or folder to be made, which takes the name `path` if all goes well.
+
+    Until then, and if anything fails, what was at `path` stays there, and of the new one nothing is left.
+    """
+    temporary = path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        _take_the_place(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _take_the_place(new: Path, target: Path) -> None:
+    """Rename `new` to `target`. A folder that is there is moved aside first, and put back if the rename fails."""
+    if not target.is_dir():
+        new.replace(target)
+        return
+    old = new.with_suffix(".old")
+    target.rename(old)
+    try:
+        new.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
     """Write all of `content` to `path` or leave it as it was; returns the SHA-256.
 
     The bytes go to a temporary file beside it, are forced to the disk, and are renamed over the old file. Without
     `durable` they are not forced: that survives the end of the process, but not of the machine.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with whole(path) as temporary, temporary.open("wb") as file:
             file.write(content)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise RunError(cannot_write(path, error)) from error
     return hashlib.sha256(content).hexdigest()
 
@@ -113,11 +142,9 @@ def read_csv(path: Path) -> list[dict[str, float]]:
 
 def writable(folder: Path) -> Path:
     """`folder`, made if it is not there; refused if nothing can be written to it."""
-    probe = folder / ".probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink(missing_ok=True)  # another rank may have been faster
+        with tempfile.TemporaryFile(dir=folder):  # under a random name, so that no file of the user's is touched
+            return folder
     except OSError as error:
         raise ValueError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
-    return folder

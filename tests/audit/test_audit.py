@@ -17,7 +17,6 @@ from calibrant.audit import AuditResult, audit
 from calibrant.audit.cells import EXACT_ROWS, Accumulator
 from calibrant.audit.columns import Rows
 from calibrant.evaluation import Evaluation, Resampling, coverage_curves, summarize
-from calibrant.files import RunError
 
 FAST = Resampling(resamples=30)
 
@@ -271,5 +270,5 @@ def test_wrong_values_are_named_with_their_place(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_refused_before_reading(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(ValueError, match="cannot be written"):
         audit(tmp_path / "nowhere.csv", page=tmp_path / "file" / "p.html")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calibrant.config.dependence import key
-from calibrant.files import RunError, read_tensors, write_bytes, write_csv, write_tensors
+from calibrant.files import RunError, read_tensors, whole, writable, write_bytes, write_csv, write_tensors
 from calibrant.runs.run import Run
 
 
@@ -120,3 +120,39 @@ def test_a_second_process_is_refused_and_a_killed_one_releases(stage, tmp_path):
 def test_csv_has_the_union_of_columns(tmp_path):
     write_csv(tmp_path / "m.csv", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "accuracy": 1.0}])
     assert Path(tmp_path / "m.csv").read_text() == "epoch,loss,accuracy\n1,0.5,\n2,,1.0\n"
+
+
+def test_looking_whether_a_folder_can_be_written_touches_no_file(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / ".probe").symlink_to(precious)
+    assert writable(tmp_path) == tmp_path
+    assert precious.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".probe", "precious"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_fails_midway_leaves_the_old_one_whole(tmp_path, kind):
+    target = tmp_path / "target"
+
+    def make(path, content):
+        if kind == "folder":
+            path.mkdir()
+            path = path / "inner"
+        path.write_text(content)
+
+    make(target, "old")
+
+    def fail():
+        with whole(target) as temporary:
+            make(temporary, "half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    read = target if kind == "file" else target / "inner"
+    assert read.read_text() == "old"
+    with whole(target) as temporary:
+        make(temporary, "new")
+    assert read.read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]

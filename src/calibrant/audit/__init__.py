@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from calibrant.audit.diagnosis import diagnose, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.tables import Table
 from calibrant.evaluation import Evaluation, Resampling, Row, coverage_curves, summarize
-from calibrant.files import RunError
+from calibrant.files import writable
 from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.predictions import Predictions
 from calibrant.report.page import Example, write_page
@@ -62,7 +61,7 @@ def audit(
     `page`: where to write the page.
     """
     if page is not None:
-        _writable(Path(page))
+        writable(Path(page).parent)  # before hours of reading, not after
     how = resampling or Resampling()
     inside = _Reading.of(predictions, columns, bins, progress, labelled=True)
     outside = None if ood is None else _Reading.of(ood, columns, bins, progress, labelled=False)
@@ -127,13 +126,3 @@ def _examples(evaluation: Evaluation, inside: _Reading, outside: _Reading | None
     return [
         one for key, reading in sets.items() for leader in reading.leaders for one in leader.examples(evaluation, key)
     ]
-
-
-def _writable(page: Path) -> None:
-    """Refuse a folder that cannot be written before hours of reading, not after."""
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=page.parent):
-            return
-    except OSError as error:
-        raise RunError(f"{page} cannot be written: {error.strerror}; choose another output folder") from None

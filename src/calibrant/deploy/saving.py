@@ -8,14 +8,11 @@ FOLDER/selector.safetensors      the selector, if there is one
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import json
 import math
-import secrets
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,7 @@ from calibrant import __version__, backbones
 from calibrant.backbones.normalization import Normalize
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
-from calibrant.files import RunError, read_json, read_tensors, write_json, write_tensors
+from calibrant.files import RunError, read_json, read_tensors, whole, write_json, write_tensors
 from calibrant.posteriors.ensemble import Ensemble, StoredMembers, parameter_key
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
 
@@ -61,11 +58,14 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
     target = Path(folder)
     _check_target(target)
     record = _record(predictor)
-    with _beside(target) as temporary:
-        files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
-        content = {**record, "files": files}
-        write_json(temporary / RECORD, {**content, "checksum": _checksum(content)})
-        _replace(target, temporary)
+    try:
+        with whole(target) as temporary:
+            files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
+            content = {**record, "files": files}
+            write_json(temporary / RECORD, {**content, "checksum": _checksum(content)})
+    except (OSError, RunError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ValueError(f"folder {target} cannot be written: {reason}") from error
     return target
 
 
@@ -221,33 +221,3 @@ def _check_target(target: Path) -> None:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"folder {target} holds something that is not a predictor; choose another one")
-
-
-@contextlib.contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that is gone afterwards, unless it was renamed."""
-    temporary = target.absolute().with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-    except OSError as error:
-        raise ValueError(f"folder {target} cannot be written: {error.strerror}") from error
-    except RunError as error:
-        raise ValueError(str(error)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _replace(target: Path, new: Path) -> None:
-    """Rename `new` to `target`; what was there is moved aside first and put back if that fails."""
-    if not target.exists():
-        new.rename(target)
-        return
-    old = new.with_suffix(".old")
-    target.rename(old)
-    try:
-        new.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

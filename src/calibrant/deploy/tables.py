@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from calibrant.data import DataError, iter_batches
 from calibrant.deploy import EarlyStopping, Predictor
-from calibrant.files import writable
+from calibrant.files import whole, writable
 
 Columns = dict[str, list[Any]]
 FORMATS = (".csv", ".parquet")
@@ -46,7 +45,8 @@ def predict_table(
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
     count = Count()
-    with _beside(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
+    writable(path.parent)
+    with whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
         for ids, inputs in iter_batches(spec, batch_rows):
             check_shape(predictor, spec, tuple(inputs.shape[1:]))
             decision = predictor(inputs, early=early).to("cpu")
@@ -68,18 +68,6 @@ def check_shape(predictor: Predictor, name: str, shape: tuple[int, ...]) -> None
             f"{name} has inputs of shape {shape}, but the model was trained on {tuple(predictor.backbone.shape)};"
             " images are resized by ?size=32 after the path, and made gray by ?color=gray"
         )
-
-
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the name `path` if all goes well, and is gone if not."""
-    writable(path.parent)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
