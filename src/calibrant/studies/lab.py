@@ -1,7 +1,7 @@
 """The folder of results: settings, the plan, records of trials and choices of lambda, and how they are read.
 
     RESULTS/settings.yaml, study.yaml    what was asked for
-    RESULTS/records/NAME.json            the measures of one trial
+    RESULTS/records/NAME.parquet         the measures of one trial
     RESULTS/choices/NAME.json            a choice of lambda, with all that was tried
     RESULTS/STUDY/                       table.csv, table.md, figures, page.html: made from the above alone
 
@@ -26,6 +26,7 @@ from calibrant.files import read_json, write_bytes
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.measuring import DIGITS
 from calibrant.studies.plan import Plan, parse_plan
+from calibrant.studies.records import find_record, read_header, read_record, write_record
 from calibrant.studies.trials import Trial
 
 FORMAT = 1
@@ -81,26 +82,30 @@ class Lab:
 
     def path(self, trial: Trial) -> Path:
         """The file of the record."""
-        return self.results / "records" / f"{trial.name}.json"
+        return self.results / "records" / f"{trial.name}.parquet"
 
     def is_fresh(self, trial: Trial, coverages: Sequence[float]) -> bool:
         """Whether the record of `trial` is there, of these settings, and measured at all of `coverages`."""
-        if not self.path(trial).exists():
+        path = find_record(self.path(trial))
+        if path is None:
             return False
-        record = read_json(self.path(trial))
+        record = read_header(path)
         wanted = {at["wanted"] for at in record["at"]}
         same = record["digest"] == self.digest(trial) and record["resamples"] == self.plan.resamples
         return bool(same and set(coverages) <= wanted)
 
     def record(self, trial: Trial) -> dict[str, Any]:
         """The record of `trial`."""
-        return _read_record(self.path(trial), _changed(self.path(trial)))
+        path = find_record(self.path(trial))
+        if path is None:
+            raise MissingRecord(f"{self.path(trial)} is missing: the study has not been run to its end")
+        return _cached_record(path, path.stat().st_mtime_ns)
 
     def write_record(self, trial: Trial, content: dict[str, Any]) -> None:
         """Keep the measures of `trial`."""
         about = {"format": FORMAT, "trial": trial.name, "scheme": trial.scheme, "seed": trial.seed}
         full = {**about, "digest": self.digest(trial), "resamples": self.plan.resamples, **content}
-        write_compact(self.path(trial), full)
+        write_record(self.path(trial), full)
 
     def each_seed(self, trial: Trial) -> list[Trial]:
         """`trial` with every seed."""
@@ -152,15 +157,9 @@ def write_compact(path: Path, content: dict[str, Any]) -> None:
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def _changed(path: Path) -> int:
-    if not path.exists():
-        raise MissingRecord(f"{path} is missing: the study has not been run to its end")
-    return path.stat().st_mtime_ns
-
-
 @lru_cache(maxsize=512)
-def _read_record(path: Path, changed: int) -> dict[str, Any]:
-    return dict(read_json(path))
+def _cached_record(path: Path, changed: int) -> dict[str, Any]:
+    return read_record(path)
 
 
 def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
