@@ -97,6 +97,7 @@ def test_a_new_setting_with_a_default_changes_no_key_and_no_record(group: str, d
         assert first_difference(identity(settings), identity(changed)) == f"{group}.addition"
 
 
+@pytest.mark.skipif(not LABS, reason="the source distribution holds no results")
 def test_a_new_setting_with_a_default_leaves_the_committed_records_fresh(monkeypatch) -> None:
     records = {digest: found for folder in LABS for digest, found in _records(folder).items()}
     assert len(records) > 100
