@@ -210,12 +210,23 @@ def test_plans_of_all_profiles_and_wrong_overrides():
     assert load_plan("micro", ["study.seeds=[4]"]).seeds == (4,)
     with pytest.raises(ValueError, match=r"study.coverages.0 cannot be 0"):
         load_plan("micro", ["study.coverages=[0]"])
-    with pytest.raises(ValueError, match=r"study.gamas"):
+    assert load_plan("micro", ["seeds=[4]"]).seeds == (4,)
+    grids = load_plan("micro", ["study.regularizers.esd=[1]"]).regularizers
+    assert grids == {**load_plan("micro").regularizers, "esd": (1,)}
+    with pytest.raises(ValueError, match=r"setting study.gamas does not exist; did you mean study.gammas\?"):
         load_plan("micro", ["study.gamas=[0]"])
     with pytest.raises(ValueError, match="must look like"):
         load_plan("micro", ["study.seeds"])
     with pytest.raises(ValueError, match="not YAML"):
         load_plan("micro", ["study.seeds=[1"])
+    with pytest.raises(ValueError, match="looks into 'seeds', which is set to a value"):
+        load_plan("micro", ["study.seeds.first=1"])
+
+
+def test_a_damaged_plan_is_told_in_one_sentence(tmp_path):
+    (tmp_path / "study.yaml").write_text("seeds: [0")
+    with pytest.raises(ValueError, match=r"study file .*study\.yaml is not YAML"):
+        Lab.load(tmp_path)
 
 
 def test_tables_in_fractions_and_in_percent():

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from calibrant.config.loading import load_settings
+from calibrant.config.loading import load_settings, read_yaml
 from calibrant.data import Spec
 from calibrant.files import write_bytes
 from calibrant.studies import coverage
@@ -57,12 +55,12 @@ than 1 point. With one seed an interval tells how much the test inputs matter, n
 def _read_causes(path: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    causes = read_yaml(path, "causes")
     known = {claim.key for claim in CLAIMS}
-    wrong = [key for key in found if str(key).partition("@")[0] not in known]
+    wrong = [key for key in causes if str(key).partition("@")[0] not in known]
     if wrong:
         raise ValueError(f"{path} names a claim {wrong[0]!r} that does not exist; there are {', '.join(sorted(known))}")
-    return dict(found)
+    return causes
 
 
 def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> str:

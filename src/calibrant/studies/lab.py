@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 
 from calibrant.config.dependence import identity, key
-from calibrant.config.loading import Settings, load_settings
+from calibrant.config.loading import Settings, load_settings, read_yaml
 from calibrant.files import read_json, write_bytes
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.measuring import DIGITS
@@ -51,7 +51,7 @@ class Lab:
         folder = Path(results)
         if not (folder / "study.yaml").is_file():
             raise ValueError(f"{folder} holds no results (no study.yaml); name a folder that `reproduce` wrote")
-        plan = parse_plan(yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8")) or {})
+        plan = parse_plan(read_yaml(folder / "study.yaml", "study"))
         return cls(load_settings(file=folder / "settings.yaml"), plan, folder)
 
     def save(self) -> None:
