@@ -20,7 +20,7 @@ from calibrant.data import ArrayData
 from calibrant.runs.run import Run
 from calibrant.selective import Selector, Training
 from calibrant.studies import STUDIES, Lab
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 from calibrant.training import TrainingData, keys
 
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ def _keys(settings: Settings) -> dict[str, dict[str, str]]:
     return found
 
 
-def _records(folder: Path) -> dict[str, tuple[Lab, Trial]]:
+def _records(folder: Path) -> dict[str, tuple[Lab, StudyTrial]]:
     """Every committed record of `folder`, by its digest."""
     lab, found = Lab.load(folder), {}
     for study in STUDIES.values():

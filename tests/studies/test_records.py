@@ -11,7 +11,7 @@ from calibrant.files import RunError
 from calibrant.studies import open_lab
 from calibrant.studies.lab import MissingRecord
 from calibrant.studies.records import find_record, read_header, read_record, write_record
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 
 
 def entry(*draws, value=0.25):
@@ -80,7 +80,7 @@ def test_pandas_reads_the_columns_that_are_documented(tmp_path):
 
 
 def test_records_of_0_1_0_are_read_and_replaced(tmp_path):
-    lab, trial = open_lab("embedded", results=tmp_path, overrides=TINY), Trial("CFNN", weight=0.5)
+    lab, trial = open_lab("embedded", results=tmp_path, overrides=TINY), StudyTrial("CFNN", weight=0.5)
     with pytest.raises(MissingRecord, match="has not been run to its end"):
         lab.record(trial)
     assert not lab.is_fresh(trial, [])

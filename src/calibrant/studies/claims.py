@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from calibrant.studies import coverage as coverage_study
-from calibrant.studies import eta as eta_study
+from calibrant.studies import coverage_study, eta_study
 from calibrant.studies.estimates import Estimate
 from calibrant.studies.findings import Claim, Finding, between, mean_of, spread, value
 from calibrant.studies.lab import Lab
-from calibrant.studies.pareto import lambdas
+from calibrant.studies.pareto_study import lambdas
 from calibrant.studies.study import BASES, temperature, trial
-from calibrant.studies.tradeoff import point
+from calibrant.studies.tradeoff_study import point
 
 NEARLY_ONE, HARDLY = 0.95, 0.02  # what "nearly 1" and "hardly changes", "stable", "robust" are taken to mean
 

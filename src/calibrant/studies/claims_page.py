@@ -9,13 +9,13 @@ from typing import Any
 from calibrant.config.loading import load_settings, read_yaml
 from calibrant.data import Spec
 from calibrant.files import write_bytes
-from calibrant.studies import coverage
+from calibrant.studies import coverage_study
 from calibrant.studies.claims import CLAIMS, HARDLY, NEARLY_ONE
 from calibrant.studies.findings import Claim, Finding, overall
 from calibrant.studies.lab import Lab, MissingRecord
 from calibrant.studies.plan import load_plan
 from calibrant.studies.study import EIGHT, first_ood, measured, temperature, trial
-from calibrant.studies.tables import Cell, Table
+from calibrant.studies.study_table import Cell, StudyTable
 
 CAUSES = "causes.yaml"
 
@@ -76,7 +76,7 @@ def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> 
         for finding, verdict in zip(findings, found):
             rows.append({"run": name, "what": finding.what, "measured": finding.text(level), "verdict": verdict})
     lines = [f"### {claim.text}\n", " ".join(verdicts) or "Not measured yet.", ""]
-    lines += [Table(rows).markdown()] if rows else []
+    lines += [StudyTable(rows).markdown()] if rows else []
     for key, text in causes.items():
         about, _, lab_name = key.partition("@")
         if about == claim.key:
@@ -106,7 +106,7 @@ def _headline(name: str, lab: Lab) -> str:
         shown = {
             **{scheme: (one, 1.0) for scheme, one in plain.items()},
             "FNN + temperature": (temperature(plain["FNN"]), 1.0),
-            **{f"{s}, half accepted": (coverage.systems(lab)[s], 0.5) for s in coverage.PAPER},
+            **{f"{s}, half accepted": (coverage_study.systems(lab)[s], 0.5) for s in coverage_study.PAPER},
             "FNN + temperature + confidence, half accepted": (temperature(plain["FNN"]), 0.5),
         }
         ood = first_ood(lab, plain["FNN"])
@@ -131,7 +131,7 @@ def _headline(name: str, lab: Lab) -> str:
         f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR{_options(lab)}`; settings and grids in"
         f" `{name}/`."
     )
-    return f"## {name}\n\n{about}\n\n{Table(rows).markdown()}"
+    return f"## {name}\n\n{about}\n\n{StudyTable(rows).markdown()}"
 
 
 def _options(lab: Lab) -> str:

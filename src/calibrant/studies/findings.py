@@ -18,7 +18,7 @@ from calibrant.metrics import Interval
 from calibrant.studies.estimates import Estimate
 from calibrant.studies.lab import Lab
 from calibrant.studies.study import first_ood, trial
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 
 Verdict = Literal["holds", "does not hold", "cannot be told at this scale"]
 
@@ -75,7 +75,7 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     return "holds" if verdicts and set(verdicts) == {"holds"} else "cannot be told at this scale"
 
 
-def value(lab: Lab, one: Trial, measure: str, at: float = 1.0) -> Estimate:
+def value(lab: Lab, one: StudyTrial, measure: str, at: float = 1.0) -> Estimate:
     """`measure` of `one`; "detection" and "system_rate" are against the OOD set of the kind of D_u."""
     full = f"{measure}:{first_ood(lab, one)}" if measure in ("detection", "system_rate") else measure
     return lab.estimate(one, full, at)

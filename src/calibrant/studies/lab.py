@@ -25,9 +25,9 @@ from calibrant.config.loading import Settings, load_settings, read_yaml
 from calibrant.files import read_json, write_bytes
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.measuring import DIGITS
-from calibrant.studies.plan import Plan, parse_plan
+from calibrant.studies.plan import StudyPlan, parse_plan
 from calibrant.studies.records import find_record, read_header, read_record, write_record
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 
 FORMAT = 1
 
@@ -41,7 +41,7 @@ class Lab:
     """Settings and plan of some studies, where their results lie (`results`) and where their networks do (`runs`)."""
 
     settings: Settings
-    plan: Plan
+    plan: StudyPlan
     results: Path
     runs: Path | None = None
 
@@ -76,15 +76,15 @@ class Lab:
         """The seeds of every trial; the first one chooses lambda."""
         return self.plan.seeds
 
-    def digest(self, trial: Trial) -> str:
+    def digest(self, trial: StudyTrial) -> str:
         """What a record of `trial` depends on, hashed."""
         return key({"format": FORMAT, **_relevant(self.settings.with_(*trial.overrides), trial)})
 
-    def path(self, trial: Trial) -> Path:
+    def path(self, trial: StudyTrial) -> Path:
         """The file of the record."""
         return self.results / "records" / f"{trial.name}.parquet"
 
-    def is_fresh(self, trial: Trial, coverages: Sequence[float]) -> bool:
+    def is_fresh(self, trial: StudyTrial, coverages: Sequence[float]) -> bool:
         """Whether the record of `trial` is there, of these settings, and measured at all of `coverages`."""
         path = find_record(self.path(trial))
         if path is None:
@@ -94,39 +94,39 @@ class Lab:
         same = record["digest"] == self.digest(trial) and record["resamples"] == self.plan.resamples
         return bool(same and set(coverages) <= wanted)
 
-    def record(self, trial: Trial) -> dict[str, Any]:
+    def record(self, trial: StudyTrial) -> dict[str, Any]:
         """The record of `trial`."""
         path = find_record(self.path(trial))
         if path is None:
             raise MissingRecord(f"{self.path(trial)} is missing: the study has not been run to its end")
         return _cached_record(path, path.stat().st_mtime_ns)
 
-    def write_record(self, trial: Trial, content: dict[str, Any]) -> None:
+    def write_record(self, trial: StudyTrial, content: dict[str, Any]) -> None:
         """Keep the measures of `trial`."""
         about = {"format": FORMAT, "trial": trial.name, "scheme": trial.scheme, "seed": trial.seed}
         full = {**about, "digest": self.digest(trial), "resamples": self.plan.resamples, **content}
         write_record(self.path(trial), full)
 
-    def each_seed(self, trial: Trial) -> list[Trial]:
+    def each_seed(self, trial: StudyTrial) -> list[StudyTrial]:
         """`trial` with every seed."""
         return [replace(trial, seed=seed) for seed in self.seeds]
 
-    def at(self, trial: Trial, coverage: float = 1.0) -> dict[str, Any]:
+    def at(self, trial: StudyTrial, coverage: float = 1.0) -> dict[str, Any]:
         """What the record of `trial` holds at a wanted coverage."""
         for found in self.record(trial)["at"]:
             if abs(found["wanted"] - coverage) < 1e-9:
                 return dict(found)
         raise MissingRecord(f"the record of {trial.name} holds nothing at coverage {coverage:g}; run the study again")
 
-    def estimate(self, trial: Trial, measure: str, coverage: float = 1.0) -> Estimate:
+    def estimate(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> Estimate:
         """The mean over seeds of `measure`, such as "ece" or "detection:lsun-resize"."""
         return combine([self.at(one, coverage)["measures"][measure] for one in self.each_seed(trial)])
 
-    def score_estimate(self, trial: Trial, score: str, measure: str) -> Estimate:
+    def score_estimate(self, trial: StudyTrial, score: str, measure: str) -> Estimate:
         """The mean over seeds of "auroc:SET" or "fpr95:SET" of an OOD score."""
         return combine([self.record(one)["detectors"][score][measure] for one in self.each_seed(trial)])
 
-    def ood_sets(self, trial: Trial) -> list[str]:
+    def ood_sets(self, trial: StudyTrial) -> list[str]:
         """The OOD sets in the record of `trial`; the first is of the kind of D_u."""
         return [name for name in self.record(replace(trial, seed=self.seeds[0]))["sizes"] if name != "test"]
 
@@ -162,7 +162,7 @@ def _cached_record(path: Path, changed: int) -> dict[str, Any]:
     return read_record(path)
 
 
-def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
+def _relevant(settings: Settings, trial: StudyTrial) -> dict[str, Any]:
     """The settings that a trial's measures depend on; not where files lie or how results are drawn."""
     values, scheme = identity(settings), trial.parsed
     kept = {"seed": trial.seed, "readout": trial.readout, "precision": values["engine"]["precision"]}

@@ -28,10 +28,10 @@ class BackbonePlan(BaseModel):
     overrides: tuple[str, ...] = ()
 
 
-class Plan(BaseModel):
+class StudyPlan(BaseModel):
     """The grids of the studies.
 
-    >>> Plan().coverages[:3]
+    >>> StudyPlan().coverages[:3]
     (0.1, 0.2, 0.3)
     """
 
@@ -65,7 +65,7 @@ class Plan(BaseModel):
     studies: tuple[str, ...] | None = Field(default=None, description="what `all` runs; null: every study")
 
 
-def load_plan(profile: str, overrides: Iterable[str] = ()) -> Plan:
+def load_plan(profile: str, overrides: Iterable[str] = ()) -> StudyPlan:
     """The plan of `profile` with overrides such as `"study.seeds=[0,1]"`."""
     file = resources.files("calibrant.studies") / "plans" / f"{profile}.yaml"
     values = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
@@ -73,12 +73,12 @@ def load_plan(profile: str, overrides: Iterable[str] = ()) -> Plan:
     return parse_plan(parse_overrides(named, {"study": values}, "study.seeds=[0,1,2]")["study"])
 
 
-def parse_plan(values: Mapping[str, Any]) -> Plan:
+def parse_plan(values: Mapping[str, Any]) -> StudyPlan:
     """`values` as a plan; a wrong one is refused in one sentence."""
     try:
-        return Plan.model_validate(values)
+        return StudyPlan.model_validate(values)
     except ValidationError as error:
-        raise ValueError(sentence(error, Plan, PREFIX)) from None
+        raise ValueError(sentence(error, StudyPlan, PREFIX)) from None
 
 
 def split_overrides(overrides: Iterable[str]) -> tuple[list[str], list[str]]:

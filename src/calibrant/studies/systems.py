@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.evaluation import Evaluation, Outcome
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 from calibrant.training import Outputs, Workspace
 
 
-def outputs_of(workspace: Workspace, trial: Trial) -> tuple[dict[str, Outputs], float | None]:
+def outputs_of(workspace: Workspace, trial: StudyTrial) -> tuple[dict[str, Outputs], float | None]:
     """What `trial` says of every set, and the temperature, where there is one."""
     found = workspace.with_settings(*trial.overrides).outputs(trial.scheme)
     if trial.readout != "temperature":
@@ -24,7 +24,7 @@ def outputs_of(workspace: Workspace, trial: Trial) -> tuple[dict[str, Outputs], 
     return scaled, scaling.temperature_
 
 
-def evaluation_of(workspace: Workspace, trial: Trial, outputs: dict[str, Outputs]) -> Evaluation:
+def evaluation_of(workspace: Workspace, trial: StudyTrial, outputs: dict[str, Outputs]) -> Evaluation:
     """`outputs` of `trial` as an evaluation: the selector decides where there is one, else the confidence."""
     outcomes = {name: _outcome(one) for name, one in outputs.items()}
     validation, test = outcomes.pop("validation"), outcomes.pop("test", None)

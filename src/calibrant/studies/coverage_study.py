@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrant.studies.figures import Line, panels
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import (
@@ -19,13 +18,14 @@ from calibrant.studies.study import (
     temperature,
     trial,
 )
-from calibrant.studies.tables import Cell, Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import Line, panels
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 PAPER = ("SFNN", "SBNN-OCM", "SCBNN-OCM")
 
 
-def systems(lab: Lab) -> dict[str, Trial]:
+def systems(lab: Lab) -> dict[str, StudyTrial]:
     """The eight selective schemes, then the baselines: confidence thresholds and selective classification."""
     plain = {name: trial(lab, name) for name in EIGHT}
     chosen = {f"S{name}": selective(one) for name, one in plain.items()}
@@ -38,7 +38,7 @@ def systems(lab: Lab) -> dict[str, Trial]:
     }
 
 
-def drawn(lab: Lab) -> dict[str, Trial]:
+def drawn(lab: Lab) -> dict[str, StudyTrial]:
     """The systems of the figure: the paper's three and the baselines to beat."""
     chosen = (
         *PAPER,
@@ -56,7 +56,7 @@ def needs(lab: Lab) -> Needs:
     return all_seeds(lab, systems(lab).values(), lab.plan.coverages)
 
 
-def row(lab: Lab, label: str, one: Trial, coverage: float) -> dict[str, Cell]:
+def row(lab: Lab, label: str, one: StudyTrial, coverage: float) -> dict[str, Cell]:
     """A system at one coverage."""
     at = lab.at(one, coverage)
     found: dict[str, Cell] = {
@@ -76,7 +76,7 @@ def row(lab: Lab, label: str, one: Trial, coverage: float) -> dict[str, Cell]:
     return found
 
 
-def tables(lab: Lab) -> list[Table]:
+def tables(lab: Lab) -> list[StudyTable]:
     """One row a system and coverage."""
     rows = [row(lab, name, one, c) for name, one in systems(lab).items() for c in sorted(lab.plan.coverages)]
     note = (
@@ -84,7 +84,7 @@ def tables(lab: Lab) -> list[Table]:
         " either are accepted (counts are of the first seed); in the whole system's rate a rejection counts as a"
         " detection. Thresholds from validation data."
     )
-    return [Table(rows, note=note)]
+    return [StudyTable(rows, note=note)]
 
 
 def figures(lab: Lab) -> Figures:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrant.studies.coverage import PAPER, row
-from calibrant.studies.figures import Line, panels
+from calibrant.studies.coverage_study import PAPER, row
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import (
@@ -19,17 +18,18 @@ from calibrant.studies.study import (
     temperature,
     trial,
 )
-from calibrant.studies.tables import Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import Line, panels
+from calibrant.studies.study_table import StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 
-def point(lab: Lab, scheme: str, eta: float) -> Trial:
+def point(lab: Lab, scheme: str, eta: float) -> StudyTrial:
     """The selective `scheme` with `eta`."""
     one = trial(lab, scheme.removeprefix("S"))
     return replace(selective(one), eta=None if eta == lab.settings.selector.eta else float(eta))
 
 
-def baselines(lab: Lab) -> dict[str, Trial]:
+def baselines(lab: Lab) -> dict[str, StudyTrial]:
     """Thresholds on the confidence, which know no eta."""
     return {
         "FNN + confidence": trial(lab, "FNN"),
@@ -43,7 +43,7 @@ def _needs(lab: Lab) -> Needs:
     return all_seeds(lab, [*swept, *baselines(lab).values()], [lab.plan.eta_coverage])
 
 
-def _tables(lab: Lab) -> list[Table]:
+def _tables(lab: Lab) -> list[StudyTable]:
     coverage = lab.plan.eta_coverage
     rows = [
         {**row(lab, scheme, point(lab, scheme, eta), coverage), "eta": float(eta)}
@@ -51,7 +51,7 @@ def _tables(lab: Lab) -> list[Table]:
         for eta in lab.plan.etas
     ]
     rows += [row(lab, name, one, coverage) for name, one in baselines(lab).items()]
-    return [Table(rows, note=choice_note(lab))]
+    return [StudyTable(rows, note=choice_note(lab))]
 
 
 def _figures(lab: Lab) -> Figures:

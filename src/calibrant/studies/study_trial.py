@@ -11,14 +11,14 @@ Readout = Literal["scheme", "temperature", "classification"]
 
 
 @dataclass(frozen=True)
-class Trial:
+class StudyTrial:
     """`scheme` trained with `seed`; a knob that is None stays as the settings have it.
 
     `weight` is lambda, `regularizer` the calibration regularizer. `readout`: "scheme" is the scheme itself,
     "temperature" has its probabilities scaled by a temperature fitted to validation data, "classification" has the
     selector of selective classification in place of the one of selective calibration. `epochs` shortens the fit.
 
-    >>> Trial("CFNN", weight=2.0).name
+    >>> StudyTrial("CFNN", weight=2.0).name
     'CFNN_lambda-2_seed-0'
     """
 
@@ -64,12 +64,12 @@ class Trial:
         return tuple(f"{name}={value}" for name, value in pairs.items() if value is not None)
 
     @property
-    def unit(self) -> Trial:
+    def unit(self) -> StudyTrial:
         """The network behind it: what remains when selector and readout are left out."""
         return replace(self, scheme=str(replace(self.parsed, selective=False)), eta=None, readout="scheme")
 
     @property
-    def parent(self) -> Trial | None:
+    def parent(self) -> StudyTrial | None:
         """The unit that its network is fine-tuned from."""
         parent = self.unit.parsed.parent
         return None if parent is None else replace(self.unit, scheme=str(parent), gamma=None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from calibrant.studies.figures import reliability_grid
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import BASES, Figures, Study, all_seeds, choice_note, full_row, temperature, trial
-from calibrant.studies.tables import Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import reliability_grid
+from calibrant.studies.study_table import StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 
-def _systems(lab: Lab) -> dict[str, Trial]:
+def _systems(lab: Lab) -> dict[str, StudyTrial]:
     schemes = {base: trial(lab, base) for base in BASES}
     return {**schemes, **{f"{base} + temperature": temperature(one) for base, one in schemes.items()}}
 
@@ -19,9 +19,9 @@ def _needs(lab: Lab) -> Needs:
     return all_seeds(lab, _systems(lab).values())
 
 
-def _tables(lab: Lab) -> list[Table]:
+def _tables(lab: Lab) -> list[StudyTable]:
     rows = [full_row(lab, name, one, **{"lambda": one.weight}) for name, one in _systems(lab).items()]
-    return [Table(rows, note=choice_note(lab))]
+    return [StudyTable(rows, note=choice_note(lab))]
 
 
 def _figures(lab: Lab) -> Figures:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from calibrant.files import read_json
-from calibrant.studies.figures import dots
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
@@ -21,8 +20,9 @@ from calibrant.studies.study import (
     temperature,
     trial,
 )
-from calibrant.studies.tables import Cell, Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import dots
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 FAMILIES = {"CFNN": "FNN", "CBNN": "BNN"}
 
@@ -41,7 +41,7 @@ def _names(lab: Lab) -> list[str]:
     return list(dict.fromkeys([lab.settings.calibration.regularizer, *lab.plan.regularizers]))
 
 
-def point(lab: Lab, base: str, regularizer: str) -> Trial:
+def point(lab: Lab, base: str, regularizer: str) -> StudyTrial:
     """`base` with `regularizer` and the lambda that was chosen for it."""
     knob = _knob(lab, regularizer)
     weight = lab.chosen(base, knob)
@@ -66,12 +66,12 @@ def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
             )
 
 
-def _tables(lab: Lab) -> list[Table]:
+def _tables(lab: Lab) -> list[StudyTable]:
     note = (
         "Lambda of each regularizer by the paper's rule on validation data, on the grid shown; 0 where every lambda"
         f" cost too much accuracy. {interval_note(lab)}"
     )
-    return [Table(list(_rows(lab)), note=note)]
+    return [StudyTable(list(_rows(lab)), note=note)]
 
 
 def _figures(lab: Lab) -> Figures:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrant.studies.figures import Line, Points, panels, trade_off
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import Figures, Study, all_seeds, first_ood, full_row, measured, temperature, trial
-from calibrant.studies.tables import Cell, Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import Line, Points, panels, trade_off
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 FAMILIES = (("FNN", "CFNN"), ("BNN", "CBNN"))
 
@@ -20,7 +20,7 @@ def lambdas(lab: Lab) -> tuple[float, ...]:
     return tuple(float(weight) for weight in lab.plan.lambdas or lab.settings.calibration.grid)
 
 
-def sweep(lab: Lab, plain: str, calibrated: str) -> list[Trial]:
+def sweep(lab: Lab, plain: str, calibrated: str) -> list[StudyTrial]:
     """The scheme without regularizer (lambda = 0), then the calibrated one for every lambda."""
     return [trial(lab, plain), *(trial(lab, calibrated, weight=weight) for weight in lambdas(lab))]
 
@@ -38,9 +38,9 @@ def needs(lab: Lab) -> Needs:
     return all_seeds(lab, [*swept, *(temperature(trial(lab, plain)) for plain, _ in FAMILIES)])
 
 
-def tables(lab: Lab) -> list[Table]:
+def tables(lab: Lab) -> list[StudyTable]:
     """One row a lambda and scheme; lambda = 0 is FNN or BNN."""
-    return [Table(list(_rows(lab)), note="lambda = 0 recovers FNN from CFNN and BNN from CBNN.")]
+    return [StudyTable(list(_rows(lab)), note="lambda = 0 recovers FNN from CFNN and BNN from CBNN.")]
 
 
 def figures(lab: Lab) -> Figures:

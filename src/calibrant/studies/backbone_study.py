@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from calibrant.config.loading import load_settings
-from calibrant.studies import coverage, pareto, tradeoff
+from calibrant.studies import coverage_study, pareto_study, tradeoff_study
 from calibrant.studies.lab import Lab
 from calibrant.studies.plan import load_plan
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import Figures, Study, merged
-from calibrant.studies.tables import Table
+from calibrant.studies.study_table import StudyTable
 
-PARTS = {"lambda": pareto.PARETO, "gamma": tradeoff.TRADE_OFF, "coverage": coverage.STUDY}
+PARTS = {"lambda": pareto_study.PARETO, "gamma": tradeoff_study.TRADE_OFF, "coverage": coverage_study.STUDY}
 
 
 def _within(lab: Lab) -> Lab:
@@ -39,7 +39,7 @@ def _needs(lab: Lab) -> Needs:
     return merged(*(part.needs(lab) for part in PARTS.values()))
 
 
-def _tables(lab: Lab) -> list[Table]:
+def _tables(lab: Lab) -> list[StudyTable]:
     return [replace(table, name=name) for name, part in PARTS.items() for table in part.tables(lab)]
 
 

@@ -17,7 +17,7 @@ Cell = Interval | float | int | str | None
 
 
 @dataclass(frozen=True)
-class Table:
+class StudyTable:
     """Rows of cells by column; `name` is that of its files, `note` a sentence below it.
 
     An `Interval` is a fraction: CSV gets three columns, Markdown `12.3 [11.0, 13.4]` in percent. Other numbers are

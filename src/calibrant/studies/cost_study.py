@@ -8,11 +8,11 @@ import torch
 
 from calibrant.backbones import build, cost
 from calibrant.files import read_json
-from calibrant.studies.figures import bars
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import BASES, OCM, Figures, Study
-from calibrant.studies.tables import Cell, Table
+from calibrant.studies.study_figures import bars
+from calibrant.studies.study_table import Cell, StudyTable
 
 # The paper's table: parameters in millions, "FLOPs" (multiply-adds) in billions, and the digits after the point.
 PRINTED: dict[str, tuple[float, int, float, int]] = {
@@ -78,7 +78,7 @@ def agrees(value: float, printed: float, digits: int) -> bool:
     return abs(value - printed) <= max(0.02 * printed, 0.5 * 10.0**-digits)
 
 
-def _tables(lab: Lab) -> list[Table]:
+def _tables(lab: Lab) -> list[StudyTable]:
     record = read_json(lab.results / "records" / "cost.json")
     draw = record["paper"]["B"]["draw"] / 1e9
     note = (
@@ -87,8 +87,8 @@ def _tables(lab: Lab) -> list[Table]:
         " 0.04 G between the printed rows of FNN and BNN. The selector's network needs thousands of multiply-adds, not"
         " the printed 0.001 G. Rows agree within 2 % or half a unit of the last printed digit."
     )
-    own = Table(_rows(record["own"], compare=False), "own-network", f"{record['own']['network']}.")
-    return [Table(_rows(record["paper"], compare=True), note=note), own]
+    own = StudyTable(_rows(record["own"], compare=False), "own-network", f"{record['own']['network']}.")
+    return [StudyTable(_rows(record["paper"], compare=True), note=note), own]
 
 
 def _figures(lab: Lab) -> Figures:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrant.studies.figures import Line, Points, panels, trade_off
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import (
@@ -19,18 +18,19 @@ from calibrant.studies.study import (
     temperature,
     trial,
 )
-from calibrant.studies.tables import Cell, Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import Line, Points, panels, trade_off
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 
-def point(lab: Lab, scheme: str, gamma: float) -> Trial:
+def point(lab: Lab, scheme: str, gamma: float) -> StudyTrial:
     """`scheme` with `gamma`; at 0 the network that was never fine-tuned, and the settings' own gamma needs no knob."""
     if gamma == 0:
         return trial(lab, scheme.removesuffix("-OCM"))
     return trial(lab, scheme) if gamma == lab.settings.finetune.gamma else trial(lab, scheme, gamma=float(gamma))
 
 
-def _temperatures(lab: Lab) -> dict[str, Trial]:
+def _temperatures(lab: Lab) -> dict[str, StudyTrial]:
     names = ("FNN", "BNN", "FNN-OCM", "BNN-OCM")
     return {f"{name} + temperature": temperature(trial(lab, name)) for name in names}
 
@@ -50,9 +50,9 @@ def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
         yield full_row(lab, name, one, gamma=lab.settings.finetune.gamma if one.parsed.ocm else 0.0)
 
 
-def tables(lab: Lab) -> list[Table]:
+def tables(lab: Lab) -> list[StudyTable]:
     """One row a scheme and gamma."""
-    return [Table(list(_rows(lab)), note=f"gamma = 0 is the scheme before fine-tuning. {choice_note(lab)}")]
+    return [StudyTable(list(_rows(lab)), note=f"gamma = 0 is the scheme before fine-tuning. {choice_note(lab)}")]
 
 
 def figures(lab: Lab) -> Figures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from calibrant.studies.figures import histogram_grid
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import (
@@ -15,11 +14,12 @@ from calibrant.studies.study import (
     temperature,
     trial,
 )
-from calibrant.studies.tables import Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import histogram_grid
+from calibrant.studies.study_table import StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 
-def _systems(lab: Lab) -> dict[str, Trial]:
+def _systems(lab: Lab) -> dict[str, StudyTrial]:
     schemes = {name: trial(lab, name) for name in EIGHT}
     return {**schemes, **{f"{name} + temperature": temperature(one) for name, one in schemes.items()}}
 
@@ -28,13 +28,13 @@ def _needs(lab: Lab) -> Needs:
     return all_seeds(lab, _systems(lab).values())
 
 
-def _tables(lab: Lab) -> list[Table]:
+def _tables(lab: Lab) -> list[StudyTable]:
     gamma = lab.settings.finetune.gamma
     rows = [
         full_row(lab, name, one, **{"lambda": one.weight, "gamma": gamma if one.parsed.ocm else None})
         for name, one in _systems(lab).items()
     ]
-    return [Table(rows, note=choice_note(lab))]
+    return [StudyTable(rows, note=choice_note(lab))]
 
 
 def _figures(lab: Lab) -> Figures:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from calibrant.metrics import Interval
-from calibrant.studies.figures import dots
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import (
@@ -19,8 +18,9 @@ from calibrant.studies.study import (
     temperature,
     trial,
 )
-from calibrant.studies.tables import Cell, Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import dots
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 LABELS = {
     "msp": "confidence",
@@ -37,7 +37,7 @@ LABELS = {
 SCALED = "confidence, temperature-scaled"
 
 
-def _selective(lab: Lab) -> dict[str, Trial]:
+def _selective(lab: Lab) -> dict[str, StudyTrial]:
     """The eight schemes in the form whose records hold outlier scores."""
     return {name: selective(trial(lab, name)) for name in EIGHT}
 
@@ -70,8 +70,8 @@ def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
             yield {"system": scheme, "score": score, **{column: values[score] for column, values in columns.items()}}
 
 
-def _tables(lab: Lab) -> list[Table]:
-    return [Table(list(_rows(lab)), note=f"FPR95: share of ID flagged where 95 % of OOD is. {choice_note(lab)}")]
+def _tables(lab: Lab) -> list[StudyTable]:
+    return [StudyTable(list(_rows(lab)), note=f"FPR95: share of ID flagged where 95 % of OOD is. {choice_note(lab)}")]
 
 
 def _figures(lab: Lab) -> Figures:
