@@ -235,9 +235,12 @@ def test_a_damaged_plan_is_told_in_one_sentence(tmp_path):
         Lab.load(tmp_path)
 
 
-def test_tables_in_fractions_and_in_percent():
+def test_tables_in_fractions_and_in_percent(tmp_path):
     table = StudyTable([{"system": "A|B", "n": 3, "ece": Interval(0.1234567, 0.1, 0.2)}, {"system": "C", "x": 0.5}])
-    assert table.csv() == "system,n,ece,ece low,ece high,x\nA|B,3,0.12346,0.1,0.2,\nC,,,,,0.5\n"
+    table.write(tmp_path)
+    assert (
+        tmp_path / "table.csv"
+    ).read_text() == "system,n,ece,ece low,ece high,x\nA|B,3,0.12346,0.1,0.2,\nC,,,,,0.5\n"
     assert table.markdown().splitlines()[2] == "| A\\|B | 3 | 12.3 [10.0, 20.0] |  |"
     assert "–" in StudyTable([{"x": Interval(np.nan, np.nan, np.nan)}]).markdown()
 

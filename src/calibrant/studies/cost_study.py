@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,13 +45,17 @@ def _network(name: str, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     }
 
 
+def _path(lab: Lab) -> Path:
+    return lab.results / "records" / "cost.json"
+
+
 def _prepare(lab: Lab) -> None:
     from calibrant.training.inputs import class_count, open_data
 
     data = open_data(lab.settings.data, lab.seeds[0])
     shape = tuple(data.train.take(torch.tensor([0]))[0].shape[1:])
     own = _network(lab.settings.backbone.name, shape, class_count(data.train))
-    write_compact(lab.results / "records" / "cost.json", {"paper": _network(*PAPER_NETWORK), "own": own})
+    write_compact(_path(lab), {"paper": _network(*PAPER_NETWORK), "own": own})
 
 
 def _rows(found: dict[str, Any], *, compare: bool) -> list[dict[str, Cell]]:
@@ -79,7 +84,7 @@ def agrees(value: float, printed: float, digits: int) -> bool:
 
 
 def _tables(lab: Lab) -> list[StudyTable]:
-    record = read_json(lab.results / "records" / "cost.json")
+    record = read_json(_path(lab))
     draw = record["paper"]["B"]["draw"] / 1e9
     note = (
         f"{record['paper']['network']}. Multiply-adds by PyTorch's counter (which counts each as two operations), for"
@@ -92,7 +97,7 @@ def _tables(lab: Lab) -> list[StudyTable]:
 
 
 def _figures(lab: Lab) -> Figures:
-    record = read_json(lab.results / "records" / "cost.json")["paper"]
+    record = read_json(_path(lab))["paper"]
     shown = {"FNN": record["F"], "BNN": record["B"], "Selector": record["Selector"]}
     return {
         "figure": bars(

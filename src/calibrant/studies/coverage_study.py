@@ -14,9 +14,9 @@ from calibrant.studies.study import (
     choice_note,
     first_ood,
     measured,
+    plain,
+    scaled,
     selective,
-    temperature,
-    trial,
 )
 from calibrant.studies.study_figures import Line, panels
 from calibrant.studies.study_table import Cell, StudyTable
@@ -27,14 +27,13 @@ PAPER = ("SFNN", "SBNN-OCM", "SCBNN-OCM")
 
 def systems(lab: Lab) -> dict[str, StudyTrial]:
     """The eight selective schemes, then the baselines: confidence thresholds and selective classification."""
-    plain = {name: trial(lab, name) for name in EIGHT}
-    chosen = {f"S{name}": selective(one) for name, one in plain.items()}
+    eight = plain(lab, EIGHT)
+    chosen = {f"S{name}": selective(one) for name, one in eight.items()}
     other = {name[1:]: replace(chosen[name], readout="classification") for name in PAPER}
     return {
         **chosen,
         **{f"{name} + selective classification": one for name, one in other.items()},
-        **{f"{name} + confidence": one for name, one in plain.items()},
-        **{f"{name} + temperature + confidence": temperature(one) for name, one in plain.items()},
+        **{f"{name} + confidence": one for name, one in {**eight, **scaled(lab, EIGHT)}.items()},
     }
 
 

@@ -7,18 +7,7 @@ from dataclasses import replace
 from calibrant.studies.coverage_study import PAPER, row
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
-from calibrant.studies.study import (
-    Figures,
-    Study,
-    all_seeds,
-    choice_note,
-    first_ood,
-    measured,
-    selective,
-    temperature,
-    trial,
-)
-from calibrant.studies.study_figures import Line, panels
+from calibrant.studies.study import Figures, Study, all_seeds, choice_note, curves, selective, temperature, trial
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
@@ -38,35 +27,28 @@ def baselines(lab: Lab) -> dict[str, StudyTrial]:
     }
 
 
+def _sweeps(lab: Lab) -> dict[str, list[StudyTrial]]:
+    return {scheme: [point(lab, scheme, eta) for eta in lab.plan.etas] for scheme in PAPER}
+
+
 def _needs(lab: Lab) -> Needs:
-    swept = [point(lab, scheme, eta) for scheme in PAPER for eta in lab.plan.etas]
+    swept = [one for trials in _sweeps(lab).values() for one in trials]
     return all_seeds(lab, [*swept, *baselines(lab).values()], [lab.plan.eta_coverage])
 
 
 def _tables(lab: Lab) -> list[StudyTable]:
     coverage = lab.plan.eta_coverage
     rows = [
-        {**row(lab, scheme, point(lab, scheme, eta), coverage), "eta": float(eta)}
-        for scheme in PAPER
-        for eta in lab.plan.etas
+        {**row(lab, scheme, one, coverage), "eta": float(eta)}
+        for scheme, trials in _sweeps(lab).items()
+        for eta, one in zip(lab.plan.etas, trials)
     ]
     rows += [row(lab, name, one, coverage) for name, one in baselines(lab).items()]
     return [StudyTable(rows, note=choice_note(lab))]
 
 
 def _figures(lab: Lab) -> Figures:
-    coverage, ood = lab.plan.eta_coverage, first_ood(lab, trial(lab, "FNN"))
-    content = {}
-    for title, measure in (("ECE", "ece"), ("Accuracy", "accuracy"), ("OOD detection probability", f"detection:{ood}")):
-        lines = [
-            Line(s, lab.plan.etas, [measured(lab, point(lab, s, eta), measure, coverage) for eta in lab.plan.etas])
-            for s in PAPER
-        ]
-        lines += [
-            Line(name, (), [measured(lab, one, measure, coverage)], flat=True) for name, one in baselines(lab).items()
-        ]
-        content[title] = lines
-    return {"figure": panels(content, x="eta", log=True)}
+    return curves(lab, lab.plan.etas, {**_sweeps(lab), **baselines(lab)}, x="eta", coverage=lab.plan.eta_coverage)
 
 
 STUDY = Study(

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
-from calibrant.studies.study import (
-    EIGHT,
-    Figures,
-    Study,
-    all_seeds,
-    choice_note,
-    full_row,
-    temperature,
-    trial,
-)
+from calibrant.studies.study import EIGHT, Figures, Study, all_seeds, choice_note, full_row, plain, scaled
 from calibrant.studies.study_figures import histogram_grid
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
 
 def _systems(lab: Lab) -> dict[str, StudyTrial]:
-    schemes = {name: trial(lab, name) for name in EIGHT}
-    return {**schemes, **{f"{name} + temperature": temperature(one) for name, one in schemes.items()}}
+    return {**plain(lab, EIGHT), **scaled(lab, EIGHT)}
 
 
 def _needs(lab: Lab) -> Needs:
@@ -38,16 +28,16 @@ def _tables(lab: Lab) -> list[StudyTable]:
 
 
 def _figures(lab: Lab) -> Figures:
-    systems = {name: one for name, one in _systems(lab).items() if name in EIGHT}
-    found = {}
+    systems = plain(lab, EIGHT)
+    figures = {}
     for number, ood in enumerate(lab.ood_sets(systems["FNN"])):
         histograms = {name: lab.record(one)["histograms"] for name, one in systems.items()}
         shown = {name: {"test": sets["test"], ood: sets[ood]} for name, sets in histograms.items()}
         detection = {
             name: lab.at(one)["measures"][f"detection:{ood}"]["value"] or float("nan") for name, one in systems.items()
         }
-        found["figure" if number == 0 else f"figure-{ood}"] = histogram_grid(shown, detection)
-    return found
+        figures["figure" if number == 0 else f"figure-{ood}"] = histogram_grid(shown, detection)
+    return figures
 
 
 STUDY = Study(

@@ -136,10 +136,14 @@ class Lab:
 
     def chosen(self, scheme: str, regularizer: str | None = None) -> float:
         """The lambda that was chosen for the calibrated base `scheme`."""
+        return float(self.choice(scheme, regularizer)["weight"])
+
+    def choice(self, scheme: str, regularizer: str | None = None) -> dict[str, Any]:
+        """The choice of lambda for the calibrated base `scheme`, with all that was tried."""
         path = self.choice_path(scheme, regularizer)
         if not path.exists():
             raise MissingRecord(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
-        return float(read_json(path)["weight"])
+        return dict(read_json(path))
 
 
 def combine(entries: Sequence[dict[str, Any]]) -> Estimate:

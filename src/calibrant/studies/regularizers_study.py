@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrant.files import read_json
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
@@ -17,6 +16,8 @@ from calibrant.studies.study import (
     full_row,
     interval_note,
     measured,
+    plain,
+    scaled,
     temperature,
     trial,
 )
@@ -50,20 +51,19 @@ def point(lab: Lab, base: str, regularizer: str) -> StudyTrial:
 
 def _needs(lab: Lab) -> Needs:
     calibrated = [point(lab, base, name) for base in FAMILIES for name in _names(lab)]
-    plain = [trial(lab, name) for name in FAMILIES.values()]
-    return all_seeds(lab, [*calibrated, *plain, *map(temperature, plain)])
+    others = plain(lab, FAMILIES.values()) | scaled(lab, FAMILIES.values())
+    return all_seeds(lab, [*calibrated, *others.values()])
 
 
 def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
-    for base, plain in FAMILIES.items():
-        yield full_row(lab, plain, trial(lab, plain), regularizer="none")
-        yield full_row(lab, f"{plain} + temperature", temperature(trial(lab, plain)), regularizer="none")
+    for base, uncalibrated in FAMILIES.items():
+        for name, one in {**plain(lab, [uncalibrated]), **scaled(lab, [uncalibrated])}.items():
+            yield full_row(lab, name, one, regularizer="none")
         for name in _names(lab):
-            found = read_json(lab.choice_path(base, _knob(lab, name)))
-            grid = ", ".join(f"{one['weight']:g}" for one in found["validation"][1:])
-            yield full_row(
-                lab, base, point(lab, base, name), regularizer=name, **{"lambda": found["weight"], "grid": grid}
-            )
+            choice = lab.choice(base, _knob(lab, name))
+            grid = ", ".join(f"{fit['weight']:g}" for fit in choice["validation"][1:])
+            about: dict[str, Cell] = {"regularizer": name, "lambda": choice["weight"], "grid": grid}
+            yield full_row(lab, base, point(lab, base, name), **about)
 
 
 def _tables(lab: Lab) -> list[StudyTable]:
@@ -78,8 +78,8 @@ def _figures(lab: Lab) -> Figures:
     ood = first_ood(lab, trial(lab, "FNN"))
     measures = {"Accuracy": "accuracy", "ECE": "ece", f"OOD detection, {ood}": f"detection:{ood}"}
     systems = {}
-    for base, plain in FAMILIES.items():
-        alone = trial(lab, plain)
+    for base, uncalibrated in FAMILIES.items():
+        alone = trial(lab, uncalibrated)
         calibrated = {name: point(lab, base, name) for name in _names(lab)}
         systems[base] = {"none (FNN, BNN)": alone, "none, temperature": temperature(alone), **calibrated}
     contents = {

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
-from calibrant.studies.study import BASES, Figures, Study, all_seeds, choice_note, full_row, temperature, trial
+from calibrant.studies.study import BASES, Figures, Study, all_seeds, choice_note, full_row, plain, scaled
 from calibrant.studies.study_figures import reliability_grid
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
 
 def _systems(lab: Lab) -> dict[str, StudyTrial]:
-    schemes = {base: trial(lab, base) for base in BASES}
-    return {**schemes, **{f"{base} + temperature": temperature(one) for base, one in schemes.items()}}
+    return {**plain(lab, BASES), **scaled(lab, BASES)}
 
 
 def _needs(lab: Lab) -> Needs:
@@ -26,15 +25,13 @@ def _tables(lab: Lab) -> list[StudyTable]:
 
 def _figures(lab: Lab) -> Figures:
     least = lab.settings.report.min_bin_count
-    groups = {"figure": BASES, "figure-temperature": tuple(f"{base} + temperature" for base in BASES)}
-    systems = _systems(lab)
     return {
         file: reliability_grid(
-            {name: lab.record(systems[name])["reliability"] for name in names},
-            {name: lab.at(systems[name])["measures"]["accuracy"]["value"] for name in names},
+            {name: lab.record(one)["reliability"] for name, one in systems.items()},
+            {name: lab.at(one)["measures"]["accuracy"]["value"] for name, one in systems.items()},
             least,
         )
-        for file, names in groups.items()
+        for file, systems in {"figure": plain(lab, BASES), "figure-temperature": scaled(lab, BASES)}.items()
     }
 
 

@@ -14,6 +14,8 @@ from calibrant.studies.study import (
     all_seeds,
     choice_note,
     measured,
+    plain,
+    scaled,
     selective,
     temperature,
     trial,
@@ -39,11 +41,11 @@ SCALED = "confidence, temperature-scaled"
 
 def _selective(lab: Lab) -> dict[str, StudyTrial]:
     """The eight schemes in the form whose records hold outlier scores."""
-    return {name: selective(trial(lab, name)) for name in EIGHT}
+    return {name: selective(one) for name, one in plain(lab, EIGHT).items()}
 
 
 def _needs(lab: Lab) -> Needs:
-    return all_seeds(lab, [*_selective(lab).values(), *(temperature(trial(lab, name)) for name in EIGHT)])
+    return all_seeds(lab, [*_selective(lab).values(), *scaled(lab, EIGHT).values()])
 
 
 def _values(lab: Lab, scheme: str, measure: str) -> dict[str, Interval]:

@@ -11,6 +11,7 @@ from calibrant.metrics import Interval
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
+from calibrant.studies.study_figures import Line, Points, panels
 from calibrant.studies.study_table import Cell, StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
@@ -88,6 +89,16 @@ def temperature(one: StudyTrial) -> StudyTrial:
     return replace(one, readout="temperature")
 
 
+def plain(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
+    """Each of `schemes` by its name."""
+    return {name: trial(lab, name) for name in schemes}
+
+
+def scaled(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
+    """Each of `schemes` with temperature scaling, as "FNN + temperature"."""
+    return {f"{name} + temperature": temperature(one) for name, one in plain(lab, schemes).items()}
+
+
 def measured(lab: Lab, one: StudyTrial, measure: str, coverage: float = 1.0) -> Interval:
     """A measure with its interval."""
     bounds = (0.5, 1.0) if measure.startswith("detection") else (0.0, 1.0)
@@ -111,14 +122,41 @@ def first_ood(lab: Lab, one: StudyTrial) -> str:
     return lab.ood_sets(one)[0]
 
 
+def points(
+    lab: Lab, name: str, trials: Sequence[StudyTrial], measures: Sequence[str], labels: Sequence[str] = ()
+) -> Points:
+    """`trials` in a scatter plot whose x, y and color are three `measures`."""
+    x, y, color = ([lab.estimate(one, measure).value for one in trials] for measure in measures)
+    return Points(name, x, y, color, labels)
+
+
+def curves(
+    lab: Lab,
+    grid: Sequence[float],
+    systems: Mapping[str, StudyTrial | Sequence[StudyTrial]],
+    *,
+    x: str,
+    coverage: float = 1.0,
+) -> Figures:
+    """ECE, accuracy and OOD detection over `grid`, a line for each system: one trial is flat, several are a curve."""
+    ood = first_ood(lab, trial(lab, "FNN"))
+    measures = {"ECE": "ece", "Accuracy": "accuracy", "OOD detection probability": f"detection:{ood}"}
+
+    def line(name: str, trials: StudyTrial | Sequence[StudyTrial], measure: str) -> Line:
+        if isinstance(trials, StudyTrial):
+            return Line(name, (), [measured(lab, trials, measure, coverage)], flat=True)
+        return Line(name, grid, [measured(lab, one, measure, coverage) for one in trials])
+
+    contents = {title: [line(*item, measure) for item in systems.items()] for title, measure in measures.items()}
+    return {"figure": panels(contents, x=x, log=True)}
+
+
 def choice_note(lab: Lab) -> str:
     """One sentence on how lambda was chosen."""
-    from calibrant.files import read_json
-
     told = []
     for base in ("CFNN", "CBNN"):
-        found = read_json(lab.choice_path(base))
-        told.append(f"{base} {found['weight']:g} (on fits of {found['epochs']} epochs, seed {found['seed']})")
+        choice = lab.choice(base)
+        told.append(f"{base} {choice['weight']:g} (on fits of {choice['epochs']} epochs, seed {choice['seed']})")
     grid = ", ".join(f"{weight:g}" for weight in lab.settings.calibration.grid)
     return f"Lambda by the paper's rule on validation data, grid {grid}: {', '.join(told)}. {interval_note(lab)}"
 

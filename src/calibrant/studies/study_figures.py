@@ -88,7 +88,7 @@ def histogram_grid(
 
 @dataclass(frozen=True)
 class Points:
-    """A scheme in a scatter plot: x, y and colour of each of its settings, with `labels` beside the points."""
+    """A scheme in a scatter plot: x, y and color of each of its settings, with `labels` beside the points."""
 
     name: str
     x: Sequence[float]
@@ -98,7 +98,7 @@ class Points:
 
 
 def trade_off(series: Sequence[Points], *, x: str, y: str, color: str, limits: tuple[float, float] | None) -> Figure:
-    """Points of every scheme, joined in the order of the knob, a marker a scheme and a colour a third measure."""
+    """Points of every scheme, joined in the order of the knob, a marker a scheme and a color a third measure."""
     import matplotlib as mpl
 
     figure, axes = _figure(1, 1, (4.8, 3.2))

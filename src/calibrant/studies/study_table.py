@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant.files import write_bytes
+from calibrant.files import write_bytes, write_csv
 from calibrant.metrics import Interval
 
 Cell = Interval | float | int | str | None
@@ -33,15 +31,6 @@ class StudyTable:
         """All columns, in the order in which they first occur."""
         return list(dict.fromkeys(column for row in self.rows for column in row))
 
-    def csv(self) -> str:
-        """The table as CSV."""
-        text = io.StringIO()
-        flat = [_flat(row) for row in self.rows]
-        writer = csv.DictWriter(text, list(dict.fromkeys(c for row in flat for c in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
-        return text.getvalue()
-
     def markdown(self) -> str:
         """The table as Markdown."""
         lines = [self.columns, ["---"] * len(self.columns)]
@@ -51,7 +40,7 @@ class StudyTable:
 
     def write(self, folder: Path) -> None:
         """Write NAME.csv and NAME.md."""
-        write_bytes(folder / f"{self.name}.csv", self.csv().encode())
+        write_csv(folder / f"{self.name}.csv", [_flat(row) for row in self.rows])
         write_bytes(folder / f"{self.name}.md", self.markdown().encode())
 
 

@@ -1,4 +1,4 @@
-"""Accuracy against OOD detection as gamma varies, ECE as colour; and the same trials as curves over gamma."""
+"""Accuracy against OOD detection as gamma varies, ECE as color; and the same trials as curves over gamma."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from calibrant.studies.study import (
     Study,
     all_seeds,
     choice_note,
+    curves,
     first_ood,
     full_row,
-    measured,
-    temperature,
+    points,
+    scaled,
     trial,
 )
-from calibrant.studies.study_figures import Line, Points, panels, trade_off
+from calibrant.studies.study_figures import trade_off
 from calibrant.studies.study_table import Cell, StudyTable
 from calibrant.studies.study_trial import StudyTrial
+
+SCALED = ("FNN", "BNN", "FNN-OCM", "BNN-OCM")
 
 
 def point(lab: Lab, scheme: str, gamma: float) -> StudyTrial:
@@ -30,23 +33,21 @@ def point(lab: Lab, scheme: str, gamma: float) -> StudyTrial:
     return trial(lab, scheme) if gamma == lab.settings.finetune.gamma else trial(lab, scheme, gamma=float(gamma))
 
 
-def _temperatures(lab: Lab) -> dict[str, StudyTrial]:
-    names = ("FNN", "BNN", "FNN-OCM", "BNN-OCM")
-    return {f"{name} + temperature": temperature(trial(lab, name)) for name in names}
+def _sweeps(lab: Lab) -> dict[str, list[StudyTrial]]:
+    return {scheme: [point(lab, scheme, gamma) for gamma in lab.plan.gammas] for scheme in OCM}
 
 
 def needs(lab: Lab) -> Needs:
     """The four OCM schemes with every gamma."""
-    swept = [point(lab, scheme, gamma) for scheme in OCM for gamma in lab.plan.gammas]
-    return all_seeds(lab, [*swept, *_temperatures(lab).values()])
+    swept = [one for trials in _sweeps(lab).values() for one in trials]
+    return all_seeds(lab, [*swept, *scaled(lab, SCALED).values()])
 
 
 def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
-    for scheme in OCM:
-        for gamma in lab.plan.gammas:
-            one = point(lab, scheme, gamma)
+    for scheme, trials in _sweeps(lab).items():
+        for gamma, one in zip(lab.plan.gammas, trials):
             yield full_row(lab, scheme, one, **{"gamma": float(gamma), "lambda": one.weight})
-    for name, one in _temperatures(lab).items():
+    for name, one in scaled(lab, SCALED).items():
         yield full_row(lab, name, one, gamma=lab.settings.finetune.gamma if one.parsed.ocm else 0.0)
 
 
@@ -57,40 +58,21 @@ def tables(lab: Lab) -> list[StudyTable]:
 
 def figures(lab: Lab) -> Figures:
     """Accuracy against OOD detection."""
-    series = []
-    for scheme in OCM:
-        swept = [point(lab, scheme, gamma) for gamma in lab.plan.gammas]
-        ood = first_ood(lab, swept[0])
-        x, y, color = (
-            [lab.estimate(one, measure).value for one in swept] for measure in (f"detection:{ood}", "accuracy", "ece")
-        )
-        series.append(Points(scheme, x, y, color, [f"{gamma:g}" for gamma in lab.plan.gammas]))
+    measures = (f"detection:{first_ood(lab, trial(lab, 'FNN'))}", "accuracy", "ece")
+    labels = [f"{gamma:g}" for gamma in lab.plan.gammas]
+    series = [points(lab, scheme, trials, measures, labels) for scheme, trials in _sweeps(lab).items()]
     return {"figure": trade_off(series, x="OOD detection probability", y="Accuracy", color="ECE", limits=None)}
 
 
-def curves(lab: Lab) -> Figures:
-    """ECE, accuracy and OOD detection over gamma."""
-    ood = first_ood(lab, point(lab, "FNN-OCM", 0))
-    titles = {"ECE": "ece", "Accuracy": "accuracy", "OOD detection probability": f"detection:{ood}"}
-    content = {}
-    for title, measure in titles.items():
-        lines = [
-            Line(scheme, lab.plan.gammas, [measured(lab, point(lab, scheme, g), measure) for g in lab.plan.gammas])
-            for scheme in OCM
-        ]
-        flat = [
-            Line(name, (), [measured(lab, one, measure)], flat=True)
-            for name, one in _temperatures(lab).items()
-            if one.parsed.ocm
-        ]
-        content[title] = lines + flat
-    return {"figure": panels(content, x="gamma", log=True)}
+def _curves(lab: Lab) -> Figures:
+    fine_tuned = [name for name in SCALED if name in OCM]
+    return curves(lab, lab.plan.gammas, {**_sweeps(lab), **scaled(lab, fine_tuned)}, x="gamma")
 
 
 TRADE_OFF = Study(
     "gamma-tradeoff",
     "Accuracy against OOD detection as gamma varies",
-    "Test accuracy against OOD detection probability for FNN-OCM, CFNN-OCM, BNN-OCM and CBNN-OCM, test ECE as colour;"
+    "Test accuracy against OOD detection probability for FNN-OCM, CFNN-OCM, BNN-OCM and CBNN-OCM, test ECE as color;"
     " gamma = 0 recovers the schemes without OCM.",
     needs,
     tables,
@@ -102,5 +84,5 @@ ABLATION = Study(
     "ECE, accuracy and OOD detection probability as a function of gamma for FNN-OCM, BNN-OCM, CFNN-OCM and CBNN-OCM.",
     needs,
     tables,
-    curves,
+    _curves,
 )
