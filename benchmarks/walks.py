@@ -3,9 +3,9 @@
     python benchmarks/walks.py            # of the installed package
     PYTHONPATH=OLD/src python benchmarks/walks.py
 
-Each walk runs in a process of its own, at a toy size, under a profiler that notes every function of the package when it
-is first entered. `hops` are these functions, `rooms` the top-level entries of the package that they live in, and
-`crossings` the places in their order where one room follows another.
+Each walk runs in a process of its own, at a toy size, under a profiler that notes which function of the package calls
+which. Following a call into another file is a hop, into another room (a top-level entry of the package) a crossing; each
+pair of functions counts once. `functions` are all that are entered, `rooms` the rooms they live in.
 """
 
 from __future__ import annotations
@@ -51,18 +51,25 @@ def walks(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def trace(arguments: list[str]) -> list[tuple[str, str]]:
-    """(room, function) in the order of first entry."""
+def trace(arguments: list[str]) -> list[list[str | None]]:
+    """(caller, callee) as `file:function`, each pair once, in the order of the first call; the first caller is None."""
     import calibrant
 
-    root = str(Path(calibrant.__file__).parent)
-    entered: dict[tuple[str, str], None] = {}
+    root = str(Path(calibrant.__file__).parent) + "/"
+    calls: dict[tuple[str | None, str], None] = {}
+
+    def ours(frame: FrameType | None) -> str | None:
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith(root) and not code.co_name.startswith("<"):
+                return f"{code.co_filename.removeprefix(root)}:{code.co_qualname}"
+            frame = frame.f_back
+        return None
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(root) and not code.co_name.startswith("<"):
-            inner = Path(code.co_filename).relative_to(root)
-            entered.setdefault((inner.parts[0].removesuffix(".py"), f"{inner}:{code.co_qualname}"))
+            calls.setdefault((ours(frame.f_back), f"{code.co_filename.removeprefix(root)}:{code.co_qualname}"))
 
     sys.argv = ["calibrant", *arguments]
     sys.setprofile(note)
@@ -78,7 +85,19 @@ def trace(arguments: list[str]) -> list[tuple[str, str]]:
             raise
     finally:
         sys.setprofile(None)
-    return list(entered)
+    return [list(pair) for pair in calls]
+
+
+def count(calls: list[list[str | None]]) -> dict[str, int]:
+    """The length of a walk."""
+    files = [[str(name).partition(":")[0] for name in pair] for pair in calls if None not in pair]
+    rooms = [[file.partition("/")[0].removesuffix(".py") for file in pair] for pair in files]
+    return {
+        "functions": len({callee for _, callee in calls}),
+        "hops": sum(caller != callee for caller, callee in files),
+        "rooms": len({callee for _, callee in rooms}),
+        "crossings": sum(caller != callee for caller, callee in rooms),
+    }
 
 
 def main() -> None:
@@ -90,10 +109,8 @@ def main() -> None:
         for name, arguments in walks(Path(folder)).items():
             command = [sys.executable, __file__, json.dumps(arguments)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            steps = json.loads(done.stdout.splitlines()[-1])
-            rooms = [room for room, _ in steps]
-            crossings = sum(a != b for a, b in zip(rooms, rooms[1:]))
-            print(f"{name:10} hops {len(steps):4} rooms {len(set(rooms)):3} crossings {crossings:4}", flush=True)
+            length = count(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{name:10}", *(f"{what} {number:4}" for what, number in length.items()), flush=True)
 
 
 if __name__ == "__main__":

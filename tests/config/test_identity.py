@@ -20,7 +20,7 @@ from calibrant.data import ArrayData
 from calibrant.runs.run import Run
 from calibrant.selective import Selector, Training
 from calibrant.studies import STUDIES, Lab
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 from calibrant.training import TrainingData, keys
 
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ def _keys(settings: Settings) -> dict[str, dict[str, str]]:
     return found
 
 
-def _records(folder: Path) -> dict[str, tuple[Lab, Trial]]:
+def _records(folder: Path) -> dict[str, tuple[Lab, StudyTrial]]:
     """Every committed record of `folder`, by its digest."""
     lab, found = Lab.load(folder), {}
     for study in STUDIES.values():
@@ -97,6 +97,7 @@ def test_a_new_setting_with_a_default_changes_no_key_and_no_record(group: str, d
         assert first_difference(identity(settings), identity(changed)) == f"{group}.addition"
 
 
+@pytest.mark.skipif(not LABS, reason="the source distribution holds no results")
 def test_a_new_setting_with_a_default_leaves_the_committed_records_fresh(monkeypatch) -> None:
     records = {digest: found for folder in LABS for digest, found in _records(folder).items()}
     assert len(records) > 100

@@ -17,8 +17,8 @@ from calibrant.studies.lab import combine
 from calibrant.studies.measuring import detector, entry, measure, resamples
 from calibrant.studies.planning import trial_jobs
 from calibrant.studies.runner import _Queue
-from calibrant.studies.tables import Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_table import StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 
 def outcome(size, seed, labelled=True, shift=0.0):
@@ -149,7 +149,13 @@ def test_a_claim_holds_only_if_all_of_it_does():
 
 def test_jobs_train_every_network_once_and_parents_first(tmp_path):
     lab = open_lab("embedded", results=tmp_path / "r", runs=tmp_path / "runs", overrides=TINY)
-    trials = [Trial("FNN"), Trial("SFNN"), Trial("SFNN", eta=0.1), Trial("FNN-OCM"), Trial("FNN-OCM", gamma=1.0)]
+    trials = [
+        StudyTrial("FNN"),
+        StudyTrial("SFNN"),
+        StudyTrial("SFNN", eta=0.1),
+        StudyTrial("FNN-OCM"),
+        StudyTrial("FNN-OCM", gamma=1.0),
+    ]
     jobs = trial_jobs(lab, dict.fromkeys(trials, ()))
     names = [job.name for job in jobs]
     assert names == [
@@ -165,9 +171,9 @@ def test_jobs_train_every_network_once_and_parents_first(tmp_path):
 
 
 def test_a_queue_gives_jobs_in_order_and_loses_what_cannot_be_done():
-    first, second = Job("train", Trial("FNN")), Job("train", Trial("BNN"))
-    third = Job("measure", Trial("FNN"), (first.name,))
-    fourth = Job("measure", Trial("FNN-OCM"), (third.name,))
+    first, second = Job("train", StudyTrial("FNN")), Job("train", StudyTrial("BNN"))
+    third = Job("measure", StudyTrial("FNN"), (first.name,))
+    fourth = Job("measure", StudyTrial("FNN-OCM"), (third.name,))
     queue = _Queue([third, fourth, first, second])
     assert queue.ready() is first
     assert queue.ready() is second
@@ -181,7 +187,7 @@ def test_records_are_stale_when_what_they_depend_on_changes(tmp_path):
     lab = open_lab("embedded", results=tmp_path / "r", overrides=TINY)
     moved = open_lab("embedded", results=tmp_path / "s", overrides=(*TINY, "data.root=/x", "engine.compile=true"))
     longer = open_lab("embedded", results=tmp_path / "r", overrides=(*TINY, "finetune.epochs=3"))
-    plain, tuned = Trial("FNN"), Trial("FNN-OCM")
+    plain, tuned = StudyTrial("FNN"), StudyTrial("FNN-OCM")
     assert lab.digest(plain) == moved.digest(plain) == longer.digest(plain)
     assert lab.digest(tuned) != longer.digest(tuned)
 
@@ -211,19 +217,33 @@ def test_plans_of_all_profiles_and_wrong_overrides():
     assert load_plan("micro", ["study.seeds=[4]"]).seeds == (4,)
     with pytest.raises(ValueError, match=r"study.coverages.0 cannot be 0"):
         load_plan("micro", ["study.coverages=[0]"])
-    with pytest.raises(ValueError, match=r"study.gamas"):
+    assert load_plan("micro", ["seeds=[4]"]).seeds == (4,)
+    grids = load_plan("micro", ["study.regularizers.esd=[1]"]).regularizers
+    assert grids == {**load_plan("micro").regularizers, "esd": (1,)}
+    with pytest.raises(ValueError, match=r"setting study.gamas does not exist; did you mean study.gammas\?"):
         load_plan("micro", ["study.gamas=[0]"])
     with pytest.raises(ValueError, match="must look like"):
         load_plan("micro", ["study.seeds"])
     with pytest.raises(ValueError, match="not YAML"):
         load_plan("micro", ["study.seeds=[1"])
+    with pytest.raises(ValueError, match="looks into 'seeds', which is set to a value"):
+        load_plan("micro", ["study.seeds.first=1"])
 
 
-def test_tables_in_fractions_and_in_percent():
-    table = Table([{"system": "A|B", "n": 3, "ece": Interval(0.1234567, 0.1, 0.2)}, {"system": "C", "x": 0.5}])
-    assert table.csv() == "system,n,ece,ece low,ece high,x\nA|B,3,0.12346,0.1,0.2,\nC,,,,,0.5\n"
+def test_a_damaged_plan_is_told_in_one_sentence(tmp_path):
+    (tmp_path / "study.yaml").write_text("seeds: [0")
+    with pytest.raises(ValueError, match=r"study file .*study\.yaml is not YAML"):
+        Lab.load(tmp_path)
+
+
+def test_tables_in_fractions_and_in_percent(tmp_path):
+    table = StudyTable([{"system": "A|B", "n": 3, "ece": Interval(0.1234567, 0.1, 0.2)}, {"system": "C", "x": 0.5}])
+    table.write(tmp_path)
+    assert (
+        tmp_path / "table.csv"
+    ).read_text() == "system,n,ece,ece low,ece high,x\nA|B,3,0.12346,0.1,0.2,\nC,,,,,0.5\n"
     assert table.markdown().splitlines()[2] == "| A\\|B | 3 | 12.3 [10.0, 20.0] |  |"
-    assert "–" in Table([{"x": Interval(np.nan, np.nan, np.nan)}]).markdown()
+    assert "–" in StudyTable([{"x": Interval(np.nan, np.nan, np.nan)}]).markdown()
 
 
 def test_seeds_from_the_command_line():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from calibrant.studies import STUDIES, Lab, write_claims
+from calibrant.studies.records import read_record
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 LABS = sorted(path.parent for path in RESULTS.glob("*/study.yaml"))
+pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="the source distribution holds no results")
 
 
 @pytest.mark.parametrize("folder", LABS, ids=lambda path: path.name)
@@ -60,11 +63,33 @@ def test_the_front_page_shows_rows_and_figures_of_the_first_run() -> None:
     assert all((ROOT / figure).is_file() for figure in figures)
 
 
+def _shown() -> set[str]:
+    """The figures under results/ that the documents show."""
+    documents = [ROOT / "README.md", RESULTS / "README.md", *(ROOT / "docs").glob("*.md")]
+    links = [(file, link) for file in documents for link in re.findall(r"\]\(([^)]+\.png)\)", file.read_text())]
+    paths = [(file.parent / link).resolve().relative_to(ROOT).as_posix() for file, link in links]
+    return {path for path in paths if path.startswith("results/")}
+
+
+def test_the_figures_that_documents_show_are_kept_and_no_others() -> None:
+    assert all((ROOT / figure).is_file() for figure in _shown())
+    kept = [line[1:] for line in (ROOT / ".gitignore").read_text().splitlines() if line.startswith("!results/")]
+    assert set(kept) == _shown()
+
+
+def test_what_is_kept_is_light() -> None:
+    drawn = (".png", ".pdf", ".html")
+    files = [path for path in RESULTS.rglob("*") if path.is_file()]
+    kept = [path for path in files if path.suffix not in drawn or path.relative_to(ROOT).as_posix() in _shown()]
+    assert sum(path.stat().st_size for path in kept) < 12e6
+
+
 def _section(text: str, title: str) -> str:
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_nothing_of_the_machine_is_in_the_results() -> None:
     for path in RESULTS.rglob("*"):
-        if path.suffix in (".json", ".yaml", ".md", ".csv", ".html"):
-            assert not re.search(r"/(root|home|tmp|work)/", path.read_text()), path
+        if path.suffix in (".json", ".yaml", ".md", ".csv", ".html", ".parquet"):
+            text = json.dumps(read_record(path)) if path.suffix == ".parquet" else path.read_text()
+            assert not re.search(r"/(root|home|tmp|work)/", text), path

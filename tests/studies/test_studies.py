@@ -16,12 +16,12 @@ from experiment_labs import TINY
 from calibrant.files import RunError
 from calibrant.studies import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
 from calibrant.studies.claims import CLAIMS, stable_gamma
-from calibrant.studies.coverage import systems
+from calibrant.studies.coverage_study import systems
 from calibrant.studies.planning import trial_jobs
-from calibrant.studies.reproduce import run
+from calibrant.studies.reproduction import run
 from calibrant.studies.runner import run_jobs
 from calibrant.studies.study import trial
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 
 EIGHT = {"FNN", "CFNN", "FNN-OCM", "CFNN-OCM", "BNN", "CBNN", "BNN-OCM", "CBNN-OCM"}
 SCHEMES = {
@@ -245,7 +245,7 @@ def test_a_failing_job_keeps_back_only_what_needs_it(lab, tmp_path, monkeypatch)
 
 def test_worker_processes_make_the_same_records(lab, tmp_path):
     other = open_lab("embedded", results=tmp_path / "results", runs=lab.runs, overrides=TINY)
-    needs = {Trial("FNN"): (), Trial("BNN"): ()}
+    needs = {StudyTrial("FNN"): (), StudyTrial("BNN"): ()}
     run_jobs(other, trial_jobs(other, needs), workers=2)
     for one in needs:
         assert other.at(one) == lab.at(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -81,7 +82,7 @@ class Settings(Group):
         >>> Settings().with_("fit.rate=0.05").fit.rate
         0.05
         """
-        return _lay_over(self, _parse_overrides(overrides), "override")
+        return _lay_over(self, parse_overrides(overrides), "override")
 
 
 def profiles() -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def load_settings(profile: str = "embedded", file: str | Path | None = None, ove
 
     A file may name the profile it starts from (`profile: small`); that wins over `profile`.
     """
-    changes = {} if file is None else _read_yaml(Path(file))
+    changes = {} if file is None else read_yaml(Path(file))
     profile = str(changes.get("profile", profile))
     if profile not in profiles():
         raise ValueError(f"profile {profile!r} does not exist{_hint(profile, profiles())}")
@@ -117,33 +118,40 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterat
             yield from setting_names(field.annotation, f"{prefix}{name}.")
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, kind: str = "settings") -> dict[str, Any]:
+    """The `key: value` pairs in a YAML file; a wrong one is refused in one sentence that calls it a `kind` file."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"settings file {path} cannot be read: {error.strerror}") from None
+        raise ValueError(f"{kind} file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"settings file {path} is not YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{kind} file {path} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ValueError(f"settings file {path} must hold `key: value` pairs, not a {type(content).__name__}")
+        raise ValueError(f"{kind} file {path} must hold `key: value` pairs, not a {type(content).__name__}")
     return content
 
 
-def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
-    """`["a.b=1"]` as `{"a": {"b": 1}}`; values are YAML."""
-    result: dict[str, Any] = {}
+def parse_overrides(
+    overrides: Iterable[str], onto: Mapping[str, Any] | None = None, example: str = "fit.rate=0.05"
+) -> dict[str, Any]:
+    """Overrides `group.name=value`, whose values are YAML, as nested mappings; laid over those of `onto`.
+
+    >>> parse_overrides(["a.b=1"], {"a": {"c": 2}})
+    {'a': {'c': 2, 'b': 1}}
+    """
+    result = copy.deepcopy(dict(onto or {}))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"override {override!r} must look like fit.rate=0.05")
+            raise ValueError(f"override {override!r} must look like {example}")
         *groups, name = key.strip().split(".")
         node = result
         for group in groups:
             node = node.setdefault(group, {})
             if not isinstance(node, dict):
-                raise ValueError(f"override {override!r} looks into {group!r}, which another override sets to a value")
+                raise ValueError(f"override {override!r} looks into {group!r}, which is set to a value")
         try:
             node[name] = yaml.safe_load(text)
         except yaml.YAMLError:
@@ -155,7 +163,7 @@ def _lay_over(settings: Settings, changes: Mapping[str, Any], where: str) -> Set
     try:
         return Settings.model_validate(_merge(settings.model_dump(), changes, Settings))
     except ValidationError as error:
-        raise ValueError(f"{where}: {_sentence(error)}") from None
+        raise ValueError(f"{where}: {sentence(error)}") from None
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -178,21 +186,23 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any], model: type[BaseMod
     return merged
 
 
-def _sentence(error: ValidationError) -> str:
-    """The first complaint of pydantic as one sentence that names the setting and the nearest right one."""
+def sentence(error: ValidationError, model: type[BaseModel] = Settings, prefix: str = "") -> str:
+    """The first complaint of pydantic about a `model` as one sentence that names the setting and the nearest right one.
+
+    `prefix` is what the names of its settings begin with.
+    """
     first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"] if isinstance(part, (str, int)))
+    name = prefix + ".".join(str(part) for part in first["loc"] if isinstance(part, (str, int)))
     if first["type"] == "extra_forbidden":
-        return f"setting {name} does not exist{_hint(name, tuple(setting_names()))}"
+        return f"setting {name} does not exist{_hint(name, tuple(setting_names(model, prefix)))}"
     if first["type"] == "literal_error":
-        allowed = _choices(name)
+        allowed = _choices(model, name.removeprefix(prefix))
         return f"setting {name} cannot be {first['input']!r}{_hint(str(first['input']), allowed)}"
     complaint = first["msg"][0].lower() + first["msg"][1:]
     return f"setting {name} cannot be {first['input']!r}: {complaint}"
 
 
-def _choices(name: str) -> tuple[str, ...]:
-    model: Any = Settings
+def _choices(model: Any, name: str) -> tuple[str, ...]:
     for part in name.split("."):
         model = get_args(model)[0] if part.isdigit() else model.model_fields[part].annotation
     return tuple(str(choice) for choice in get_args(model))

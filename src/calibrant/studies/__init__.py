@@ -2,8 +2,8 @@
 
 from calibrant.studies.claims_page import write_claims
 from calibrant.studies.lab import Lab
-from calibrant.studies.plan import Plan, load_plan
+from calibrant.studies.plan import StudyPlan, load_plan
 from calibrant.studies.registry import STUDIES
-from calibrant.studies.reproduce import draw, open_lab, redraw, reproduce
+from calibrant.studies.reproduction import draw, open_lab, redraw, reproduce
 
-__all__ = ["STUDIES", "Lab", "Plan", "draw", "load_plan", "open_lab", "redraw", "reproduce", "write_claims"]
+__all__ = ["STUDIES", "Lab", "StudyPlan", "draw", "load_plan", "open_lab", "redraw", "reproduce", "write_claims"]

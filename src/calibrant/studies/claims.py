@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from calibrant.studies import coverage as coverage_study
-from calibrant.studies import eta as eta_study
+from calibrant.studies import coverage_study, eta_study
 from calibrant.studies.estimates import Estimate
 from calibrant.studies.findings import Claim, Finding, between, mean_of, spread, value
 from calibrant.studies.lab import Lab
-from calibrant.studies.pareto import lambdas
+from calibrant.studies.pareto_study import FAMILIES, sweep
 from calibrant.studies.study import BASES, temperature, trial
-from calibrant.studies.tradeoff import point
+from calibrant.studies.tradeoff_study import point
 
 NEARLY_ONE, HARDLY = 0.95, 0.02  # what "nearly 1" and "hardly changes", "stable", "robust" are taken to mean
 
@@ -41,7 +40,7 @@ def lower_ece_b(lab: Lab) -> Iterator[Finding]:
 
 def no_ood_help(lab: Lab) -> Iterator[Finding]:
     """Regularization does not help OOD detection: by no more than a point."""
-    for calibrated, plain in (("CFNN", "FNN"), ("CBNN", "BNN")):
+    for plain, calibrated in FAMILIES:
         gain = between(lab, calibrated, plain, "detection")
         yield Finding(f"OOD detection, {calibrated} less {plain}", gain, high=0.01)
 
@@ -80,6 +79,11 @@ def _interpolated(x: Sequence[Estimate], y: Sequence[Estimate], at: float) -> Es
     return Estimate(one([e.value for e in x], [e.value for e in y]), np.array(draws))
 
 
+def _better(what: str, gain: Estimate, measure: str) -> Finding:
+    """The claim that a system is better in `measure` by `gain`: of the ECE, less is better."""
+    return Finding(what, gain, high=0) if measure == "ece" else Finding(what, gain, low=0)
+
+
 def selective_beats(lab: Lab) -> Iterator[Finding]:
     """Below half coverage SCBNN-OCM beats SBNN-OCM in accuracy, ECE and OOD detection: means over these coverages."""
     systems = coverage_study.systems(lab)
@@ -87,8 +91,7 @@ def selective_beats(lab: Lab) -> Iterator[Finding]:
     low = [c for c in lab.plan.coverages if c < 0.5]
     for measure in ("accuracy", "ece", "detection"):
         mean = mean_of([value(lab, ours, measure, c) - value(lab, other, measure, c) for c in low])
-        what = f"{measure}, SCBNN-OCM less SBNN-OCM, mean over coverages below 50 %"
-        yield Finding(what, mean, high=0) if measure == "ece" else Finding(what, mean, low=0)
+        yield _better(f"{measure}, SCBNN-OCM less SBNN-OCM, mean over coverages below 50 %", mean, measure)
 
 
 def against_fnn(lab: Lab) -> Iterator[Finding]:
@@ -124,7 +127,7 @@ def bnn_better(lab: Lab) -> Iterator[Finding]:
 
 def cbnn_sensitive(lab: Lab) -> Iterator[Finding]:
     """ECE varies more over lambda for CBNN than for CFNN, yet lies below that of BNN for most lambdas."""
-    ece = {s: [value(lab, trial(lab, s, weight=w), "ece") for w in lambdas(lab)] for s in ("CFNN", "CBNN")}
+    ece = {s: [value(lab, one, "ece") for one in sweep(lab, plain, s)[1:]] for plain, s in FAMILIES}
     difference = spread(ece["CBNN"]) - spread(ece["CFNN"])
     yield Finding("spread of ECE over lambda, CBNN less CFNN", difference, low=0)
     plain = value(lab, trial(lab, "BNN"), "ece")
@@ -148,10 +151,9 @@ def stable_gamma(lab: Lab) -> Iterator[Finding]:
 
 def accuracy_over_lambda(lab: Lab) -> Iterator[Finding]:
     """Accuracy hardly changes as lambda grows."""
-    for plain, calibrated in (("FNN", "CFNN"), ("BNN", "CBNN")):
-        swept = [trial(lab, plain), *(trial(lab, calibrated, weight=w) for w in lambdas(lab))]
-        found = spread([value(lab, one, "accuracy") for one in swept])
-        yield Finding(f"spread of accuracy over lambda, {calibrated}", found, high=HARDLY)
+    for plain, calibrated in FAMILIES:
+        accuracies = [value(lab, one, "accuracy") for one in sweep(lab, plain, calibrated)]
+        yield Finding(f"spread of accuracy over lambda, {calibrated}", spread(accuracies), high=HARDLY)
 
 
 def cbnn_balances(lab: Lab) -> Iterator[Finding]:
@@ -187,8 +189,7 @@ def beats_baselines(lab: Lab) -> Iterator[Finding]:
         other = temperature(trial(lab, scheme))
         for measure in ("accuracy", "ece", "system_rate"):
             gain = value(lab, ours, measure, 0.5) - value(lab, other, measure, 0.5)
-            what = f"{measure} at 50 %, SCBNN-OCM less {scheme} + temperature + confidence"
-            yield Finding(what, gain, high=0) if measure == "ece" else Finding(what, gain, low=0)
+            yield _better(f"{measure} at 50 %, SCBNN-OCM less {scheme} + temperature + confidence", gain, measure)
 
 
 CLAIMS = (

@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from calibrant.config.loading import load_settings
+from calibrant.config.loading import load_settings, read_yaml
 from calibrant.data import Spec
 from calibrant.files import write_bytes
-from calibrant.studies import coverage
+from calibrant.studies import coverage_study
 from calibrant.studies.claims import CLAIMS, HARDLY, NEARLY_ONE
 from calibrant.studies.findings import Claim, Finding, overall
 from calibrant.studies.lab import Lab, MissingRecord
 from calibrant.studies.plan import load_plan
 from calibrant.studies.study import EIGHT, first_ood, measured, temperature, trial
-from calibrant.studies.tables import Cell, Table
+from calibrant.studies.study_table import Cell, StudyTable
 
 CAUSES = "causes.yaml"
 
@@ -57,12 +55,12 @@ than 1 point. With one seed an interval tells how much the test inputs matter, n
 def _read_causes(path: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    causes = read_yaml(path, "causes")
     known = {claim.key for claim in CLAIMS}
-    wrong = [key for key in found if str(key).partition("@")[0] not in known]
+    wrong = [key for key in causes if str(key).partition("@")[0] not in known]
     if wrong:
         raise ValueError(f"{path} names a claim {wrong[0]!r} that does not exist; there are {', '.join(sorted(known))}")
-    return dict(found)
+    return causes
 
 
 def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> str:
@@ -78,7 +76,7 @@ def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> 
         for finding, verdict in zip(findings, found):
             rows.append({"run": name, "what": finding.what, "measured": finding.text(level), "verdict": verdict})
     lines = [f"### {claim.text}\n", " ".join(verdicts) or "Not measured yet.", ""]
-    lines += [Table(rows).markdown()] if rows else []
+    lines += [StudyTable(rows).markdown()] if rows else []
     for key, text in causes.items():
         about, _, lab_name = key.partition("@")
         if about == claim.key:
@@ -108,7 +106,7 @@ def _headline(name: str, lab: Lab) -> str:
         shown = {
             **{scheme: (one, 1.0) for scheme, one in plain.items()},
             "FNN + temperature": (temperature(plain["FNN"]), 1.0),
-            **{f"{s}, half accepted": (coverage.systems(lab)[s], 0.5) for s in coverage.PAPER},
+            **{f"{s}, half accepted": (coverage_study.systems(lab)[s], 0.5) for s in coverage_study.PAPER},
             "FNN + temperature + confidence, half accepted": (temperature(plain["FNN"]), 0.5),
         }
         ood = first_ood(lab, plain["FNN"])
@@ -133,7 +131,7 @@ def _headline(name: str, lab: Lab) -> str:
         f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR{_options(lab)}`; settings and grids in"
         f" `{name}/`."
     )
-    return f"## {name}\n\n{about}\n\n{Table(rows).markdown()}"
+    return f"## {name}\n\n{about}\n\n{StudyTable(rows).markdown()}"
 
 
 def _options(lab: Lab) -> str:

@@ -18,7 +18,8 @@ from calibrant.metrics import Interval
 from calibrant.studies.estimates import Estimate
 from calibrant.studies.lab import Lab
 from calibrant.studies.study import first_ood, trial
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_table import markdown_cell
+from calibrant.studies.study_trial import StudyTrial
 
 Verdict = Literal["holds", "does not hold", "cannot be told at this scale"]
 
@@ -49,9 +50,8 @@ class Finding:
 
     def text(self, level: float) -> str:
         """The number, such as "1.2 [0.4, 2.0] points"."""
-        found = self.interval(level)
-        limits = f" [{100 * found.low:.1f}, {100 * found.high:.1f}]" if math.isfinite(found.low) else ""
-        return f"{100 * found.estimate:.1f}{limits} {self.unit}" if math.isfinite(found.estimate) else "undefined"
+        interval = self.interval(level)
+        return f"{markdown_cell(interval)} {self.unit}" if math.isfinite(interval.estimate) else "undefined"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     return "holds" if verdicts and set(verdicts) == {"holds"} else "cannot be told at this scale"
 
 
-def value(lab: Lab, one: Trial, measure: str, at: float = 1.0) -> Estimate:
+def value(lab: Lab, one: StudyTrial, measure: str, at: float = 1.0) -> Estimate:
     """`measure` of `one`; "detection" and "system_rate" are against the OOD set of the kind of D_u."""
     full = f"{measure}:{first_ood(lab, one)}" if measure in ("detection", "system_rate") else measure
     return lab.estimate(one, full, at)

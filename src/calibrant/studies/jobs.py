@@ -13,8 +13,8 @@ from calibrant.config.loading import Settings
 from calibrant.files import read_json
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.measuring import detectors, measure
+from calibrant.studies.study_trial import StudyTrial
 from calibrant.studies.systems import evaluation_of, predictions_of
-from calibrant.studies.trials import Trial
 from calibrant.training import Workspace, open_data, select_lambda
 
 
@@ -35,9 +35,9 @@ class Job:
     """
 
     kind: str
-    trial: Trial
+    trial: StudyTrial
     after: tuple[str, ...] = ()
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[StudyTrial, ...] = ()
     coverages: tuple[tuple[float, ...], ...] = ()
     choice: Choice | None = None
 
@@ -70,27 +70,27 @@ def _workspace(settings: str, seed: int, runs: Path, progress: bool | None) -> W
     return Workspace(open_data(chosen.data, seed), chosen, runs, progress=progress)
 
 
-def _measure(lab: Lab, workspace: Workspace, trial: Trial, coverages: Sequence[float]) -> None:
-    outputs, temperature = predictions_of(workspace, trial)
-    evaluation = evaluation_of(workspace, trial, outputs)
+def _measure(lab: Lab, workspace: Workspace, trial: StudyTrial, coverages: Sequence[float]) -> None:
+    predictions, temperature = predictions_of(workspace, trial)
+    evaluation = evaluation_of(workspace, trial, predictions)
     count, settings = lab.plan.resamples, workspace.settings
     own = workspace.with_settings(*trial.overrides)
     content: dict[str, Any] = {
         "knobs": {name: value for name, value in asdict(trial).items() if value is not None},
         "temperature": temperature,
         "training": {key: round(value, 6) for key, value in own.history(trial.scheme)[-1].items()},
-        "validation": _validation(outputs),
+        "validation": _validation(predictions),
         **measure(evaluation, coverages, bins=settings.report.bins, count=count),
     }
     if trial.parsed.selective and trial.readout == "scheme" and trial.eta is None:
-        content["detectors"] = detectors(outputs, count)
+        content["detectors"] = detectors(predictions, count)
     lab.write_record(trial, content)
 
 
-def _validation(outputs: Mapping[str, Any]) -> dict[str, float]:
+def _validation(predictions: Mapping[str, Any]) -> dict[str, float]:
     from calibrant.metrics import expected_calibration_error
 
-    held_out = outputs["validation"]
+    held_out = predictions["validation"]
     return {
         "accuracy": round(float(held_out.correct.float().mean()), 6),
         "ece": round(expected_calibration_error(held_out.confidence, held_out.correct), 6),
@@ -127,11 +127,11 @@ def choice_digest(lab: Lab, choice: Choice) -> str:
     )
 
 
-def choice_trial(lab: Lab, choice: Choice) -> Trial:
+def choice_trial(lab: Lab, choice: Choice) -> StudyTrial:
     """The fits that a choice is made on: of the first seed, shortened as the plan says."""
     full, part = lab.settings.fit.epochs, lab.plan.selection_epochs
     epochs = None if part == 1 else max(1, round(full * part))
-    return Trial(choice.scheme, lab.seeds[0], regularizer=choice.regularizer, epochs=epochs)
+    return StudyTrial(choice.scheme, lab.seeds[0], regularizer=choice.regularizer, epochs=epochs)
 
 
 def is_chosen(lab: Lab, choice: Choice) -> bool:

@@ -1,7 +1,7 @@
 """The folder of results: settings, the plan, records of trials and choices of lambda, and how they are read.
 
     RESULTS/settings.yaml, study.yaml    what was asked for
-    RESULTS/records/NAME.json            the measures of one trial
+    RESULTS/records/NAME.parquet         the measures of one trial
     RESULTS/choices/NAME.json            a choice of lambda, with all that was tried
     RESULTS/STUDY/                       table.csv, table.md, figures, page.html: made from the above alone
 
@@ -21,12 +21,13 @@ import numpy as np
 import yaml
 
 from calibrant.config.dependence import identity, key
-from calibrant.config.loading import Settings, load_settings
+from calibrant.config.loading import Settings, load_settings, read_yaml
 from calibrant.files import read_json, write_bytes
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.measuring import DIGITS
-from calibrant.studies.plan import Plan, parse_plan
-from calibrant.studies.trials import Trial
+from calibrant.studies.plan import StudyPlan, parse_plan
+from calibrant.studies.records import find_record, read_header, read_record, write_record
+from calibrant.studies.study_trial import StudyTrial
 
 FORMAT = 1
 
@@ -40,7 +41,7 @@ class Lab:
     """Settings and plan of some studies, where their results lie (`results`) and where their networks do (`runs`)."""
 
     settings: Settings
-    plan: Plan
+    plan: StudyPlan
     results: Path
     runs: Path | None = None
 
@@ -50,7 +51,7 @@ class Lab:
         folder = Path(results)
         if not (folder / "study.yaml").is_file():
             raise ValueError(f"{folder} holds no results (no study.yaml); name a folder that `reproduce` wrote")
-        plan = parse_plan(yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8")) or {})
+        plan = parse_plan(read_yaml(folder / "study.yaml", "study"))
         return cls(load_settings(file=folder / "settings.yaml"), plan, folder)
 
     def save(self) -> None:
@@ -75,53 +76,57 @@ class Lab:
         """The seeds of every trial; the first one chooses lambda."""
         return self.plan.seeds
 
-    def digest(self, trial: Trial) -> str:
+    def digest(self, trial: StudyTrial) -> str:
         """What a record of `trial` depends on, hashed."""
         return key({"format": FORMAT, **_relevant(self.settings.with_(*trial.overrides), trial)})
 
-    def path(self, trial: Trial) -> Path:
+    def path(self, trial: StudyTrial) -> Path:
         """The file of the record."""
-        return self.results / "records" / f"{trial.name}.json"
+        return self.results / "records" / f"{trial.name}.parquet"
 
-    def is_fresh(self, trial: Trial, coverages: Sequence[float]) -> bool:
+    def is_fresh(self, trial: StudyTrial, coverages: Sequence[float]) -> bool:
         """Whether the record of `trial` is there, of these settings, and measured at all of `coverages`."""
-        if not self.path(trial).exists():
+        path = find_record(self.path(trial))
+        if path is None:
             return False
-        record = read_json(self.path(trial))
+        record = read_header(path)
         wanted = {at["wanted"] for at in record["at"]}
         same = record["digest"] == self.digest(trial) and record["resamples"] == self.plan.resamples
         return bool(same and set(coverages) <= wanted)
 
-    def record(self, trial: Trial) -> dict[str, Any]:
+    def record(self, trial: StudyTrial) -> dict[str, Any]:
         """The record of `trial`."""
-        return _read_record(self.path(trial), _changed(self.path(trial)))
+        path = find_record(self.path(trial))
+        if path is None:
+            raise MissingRecord(f"{self.path(trial)} is missing: the study has not been run to its end")
+        return _cached_record(path, path.stat().st_mtime_ns)
 
-    def write_record(self, trial: Trial, content: dict[str, Any]) -> None:
+    def write_record(self, trial: StudyTrial, content: dict[str, Any]) -> None:
         """Keep the measures of `trial`."""
         about = {"format": FORMAT, "trial": trial.name, "scheme": trial.scheme, "seed": trial.seed}
         full = {**about, "digest": self.digest(trial), "resamples": self.plan.resamples, **content}
-        write_compact(self.path(trial), full)
+        write_record(self.path(trial), full)
 
-    def each_seed(self, trial: Trial) -> list[Trial]:
+    def each_seed(self, trial: StudyTrial) -> list[StudyTrial]:
         """`trial` with every seed."""
         return [replace(trial, seed=seed) for seed in self.seeds]
 
-    def at(self, trial: Trial, coverage: float = 1.0) -> dict[str, Any]:
+    def at(self, trial: StudyTrial, coverage: float = 1.0) -> dict[str, Any]:
         """What the record of `trial` holds at a wanted coverage."""
         for found in self.record(trial)["at"]:
             if abs(found["wanted"] - coverage) < 1e-9:
                 return dict(found)
         raise MissingRecord(f"the record of {trial.name} holds nothing at coverage {coverage:g}; run the study again")
 
-    def estimate(self, trial: Trial, measure: str, coverage: float = 1.0) -> Estimate:
+    def estimate(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> Estimate:
         """The mean over seeds of `measure`, such as "ece" or "detection:lsun-resize"."""
         return combine([self.at(one, coverage)["measures"][measure] for one in self.each_seed(trial)])
 
-    def score_estimate(self, trial: Trial, score: str, measure: str) -> Estimate:
+    def score_estimate(self, trial: StudyTrial, score: str, measure: str) -> Estimate:
         """The mean over seeds of "auroc:SET" or "fpr95:SET" of an OOD score."""
         return combine([self.record(one)["detectors"][score][measure] for one in self.each_seed(trial)])
 
-    def ood_sets(self, trial: Trial) -> list[str]:
+    def ood_sets(self, trial: StudyTrial) -> list[str]:
         """The OOD sets in the record of `trial`; the first is of the kind of D_u."""
         return [name for name in self.record(replace(trial, seed=self.seeds[0]))["sizes"] if name != "test"]
 
@@ -131,10 +136,14 @@ class Lab:
 
     def chosen(self, scheme: str, regularizer: str | None = None) -> float:
         """The lambda that was chosen for the calibrated base `scheme`."""
+        return float(self.choice(scheme, regularizer)["weight"])
+
+    def choice(self, scheme: str, regularizer: str | None = None) -> dict[str, Any]:
+        """The choice of lambda for the calibrated base `scheme`, with all that was tried."""
         path = self.choice_path(scheme, regularizer)
         if not path.exists():
             raise MissingRecord(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
-        return float(read_json(path)["weight"])
+        return dict(read_json(path))
 
 
 def combine(entries: Sequence[dict[str, Any]]) -> Estimate:
@@ -152,18 +161,12 @@ def write_compact(path: Path, content: dict[str, Any]) -> None:
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def _changed(path: Path) -> int:
-    if not path.exists():
-        raise MissingRecord(f"{path} is missing: the study has not been run to its end")
-    return path.stat().st_mtime_ns
-
-
 @lru_cache(maxsize=512)
-def _read_record(path: Path, changed: int) -> dict[str, Any]:
-    return dict(read_json(path))
+def _cached_record(path: Path, changed: int) -> dict[str, Any]:
+    return read_record(path)
 
 
-def _relevant(settings: Settings, trial: Trial) -> dict[str, Any]:
+def _relevant(settings: Settings, trial: StudyTrial) -> dict[str, Any]:
     """The settings that a trial's measures depend on; not where files lie or how results are drawn."""
     values, scheme = identity(settings), trial.parsed
     kept = {"seed": trial.seed, "readout": trial.readout, "precision": values["engine"]["precision"]}

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from calibrant.files import write_bytes
-from calibrant.studies.tables import Table, markdown_cell
+from calibrant.studies.study_table import StudyTable, markdown_cell
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
@@ -20,7 +20,7 @@ th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right
 
 
 def write_study_page(
-    path: Path, title: str, caption: str, figures: Sequence[Path], tables: Sequence[Table], settings: str
+    path: Path, title: str, caption: str, figures: Sequence[Path], tables: Sequence[StudyTable], settings: str
 ) -> None:
     """Write the page to `path`, its pictures inside it."""
     pictures = "".join(
@@ -37,7 +37,7 @@ def write_study_page(
     write_bytes(path, text.encode())
 
 
-def _table(table: Table) -> str:
+def _table(table: StudyTable) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(markdown_cell(row.get(column)))}</td>" for column in table.columns) + "</tr>"

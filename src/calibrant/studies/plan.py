@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.config.groups import NonNegative, Positive
+from calibrant.config.loading import parse_overrides, sentence
 
 Coverage = Annotated[float, Field(gt=0, le=1)]
 PREFIX = "study."
@@ -27,10 +28,10 @@ class BackbonePlan(BaseModel):
     overrides: tuple[str, ...] = ()
 
 
-class Plan(BaseModel):
+class StudyPlan(BaseModel):
     """The grids of the studies.
 
-    >>> Plan().coverages[:3]
+    >>> StudyPlan().coverages[:3]
     (0.1, 0.2, 0.3)
     """
 
@@ -64,33 +65,20 @@ class Plan(BaseModel):
     studies: tuple[str, ...] | None = Field(default=None, description="what `all` runs; null: every study")
 
 
-def load_plan(profile: str, overrides: Iterable[str] = ()) -> Plan:
+def load_plan(profile: str, overrides: Iterable[str] = ()) -> StudyPlan:
     """The plan of `profile` with overrides such as `"study.seeds=[0,1]"`."""
     file = resources.files("calibrant.studies") / "plans" / f"{profile}.yaml"
-    values: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
-    for override in overrides:
-        key, equals, text = override.removeprefix(PREFIX).partition("=")
-        if not equals:
-            raise ValueError(f"override {override!r} must look like study.seeds=[0,1,2]")
-        *groups, name = key.split(".")
-        node = values
-        for group in groups:
-            node = node.setdefault(group, {})
-        try:
-            node[name] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"override {override!r} has a value that is not YAML; quote it") from None
-    return parse_plan(values)
+    values = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
+    named = [PREFIX + override.removeprefix(PREFIX) for override in overrides]
+    return parse_plan(parse_overrides(named, {"study": values}, "study.seeds=[0,1,2]")["study"])
 
 
-def parse_plan(values: Mapping[str, Any]) -> Plan:
+def parse_plan(values: Mapping[str, Any]) -> StudyPlan:
     """`values` as a plan; a wrong one is refused in one sentence."""
     try:
-        return Plan.model_validate(values)
+        return StudyPlan.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = PREFIX + ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{name} cannot be {first['input']!r}: {first['msg']}") from None
+        raise ValueError(sentence(error, StudyPlan, PREFIX)) from None
 
 
 def split_overrides(overrides: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from calibrant.studies.jobs import Choice, Job, choice_trial, is_chosen
 from calibrant.studies.lab import Lab
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 
-Needs = Mapping[Trial, tuple[float, ...]]
+Needs = Mapping[StudyTrial, tuple[float, ...]]
 
 
 def choice_jobs(lab: Lab, choices: Iterable[Choice]) -> list[Job]:
@@ -30,7 +30,7 @@ def choice_jobs(lab: Lab, choices: Iterable[Choice]) -> list[Job]:
 
 def trial_jobs(lab: Lab, needs: Needs) -> list[Job]:
     """What is left to do for the records of `needs`, which says at what coverages each trial is measured."""
-    units: dict[Trial, list[Trial]] = {}
+    units: dict[StudyTrial, list[StudyTrial]] = {}
     for trial, coverages in needs.items():
         if not lab.is_fresh(trial, coverages):
             units.setdefault(trial.unit, []).append(trial)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import difflib
 
 from calibrant.studies import (
-    backbone,
-    cost,
-    coverage,
-    eta,
-    histograms,
-    pareto,
-    regularizers,
-    reliability,
-    scores,
-    tradeoff,
+    backbone_study,
+    cost_study,
+    coverage_study,
+    eta_study,
+    histograms_study,
+    pareto_study,
+    regularizers_study,
+    reliability_study,
+    scores_study,
+    tradeoff_study,
 )
 from calibrant.studies.lab import Lab
 from calibrant.studies.study import Study
@@ -22,18 +22,18 @@ from calibrant.studies.study import Study
 STUDIES: dict[str, Study] = {
     one.name: one
     for one in (
-        reliability.STUDY,
-        pareto.PARETO,
-        histograms.STUDY,
-        tradeoff.TRADE_OFF,
-        coverage.STUDY,
-        cost.STUDY,
-        pareto.ABLATION,
-        tradeoff.ABLATION,
-        eta.STUDY,
-        backbone.STUDY,
-        regularizers.STUDY,
-        scores.STUDY,
+        reliability_study.STUDY,
+        pareto_study.PARETO,
+        histograms_study.STUDY,
+        tradeoff_study.TRADE_OFF,
+        coverage_study.STUDY,
+        cost_study.STUDY,
+        pareto_study.ABLATION,
+        tradeoff_study.ABLATION,
+        eta_study.STUDY,
+        backbone_study.STUDY,
+        regularizers_study.STUDY,
+        scores_study.STUDY,
     )
 }
 

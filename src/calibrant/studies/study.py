@@ -11,8 +11,9 @@ from calibrant.metrics import Interval
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
-from calibrant.studies.tables import Cell, Table
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_figures import Line, Points, panels
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ class Study:
     title: str
     caption: str
     needs: Callable[[Lab], Needs]
-    tables: Callable[[Lab], Sequence[Table]]
+    tables: Callable[[Lab], Sequence[StudyTable]]
     figures: Callable[[Lab], Figures]
     choices: Callable[[Lab], Sequence[Choice]] = lambda lab: both_choices(lab)
     prepare: Callable[[Lab], None] = lambda lab: None
@@ -48,7 +49,7 @@ def both_choices(lab: Lab) -> list[Choice]:
     return [Choice(base, None, lab.settings.calibration.grid) for base in ("CFNN", "CBNN")]
 
 
-def trial(lab: Lab, scheme: str, **knobs: Any) -> Trial:
+def trial(lab: Lab, scheme: str, **knobs: Any) -> StudyTrial:
     """`scheme` with the first seed and, if it is calibrated and no other is given, the chosen lambda.
 
     With lambda = 0 it is the scheme without the regularizer, and not trained a second time.
@@ -58,41 +59,53 @@ def trial(lab: Lab, scheme: str, **knobs: Any) -> Trial:
         knobs.setdefault("weight", lab.chosen(str(parsed.base), knobs.get("regularizer")))
         if knobs["weight"] == 0:
             others = {name: value for name, value in knobs.items() if name not in ("weight", "regularizer")}
-            return Trial(str(replace(parsed, calibrated=False)), lab.seeds[0], **others)
-    return Trial(scheme, lab.seeds[0], **knobs)
+            return StudyTrial(str(replace(parsed, calibrated=False)), lab.seeds[0], **others)
+    return StudyTrial(scheme, lab.seeds[0], **knobs)
 
 
-def selective(one: Trial) -> Trial:
+def selective(one: StudyTrial) -> StudyTrial:
     """`one` with a selector."""
     return replace(one, scheme=f"S{one.scheme}")
 
 
-def all_seeds(lab: Lab, trials: Iterable[Trial], coverages: Sequence[float] = ()) -> dict[Trial, tuple[float, ...]]:
+def all_seeds(
+    lab: Lab, trials: Iterable[StudyTrial], coverages: Sequence[float] = ()
+) -> dict[StudyTrial, tuple[float, ...]]:
     """Every trial with every seed, to be measured at `coverages` beside 1."""
     return {one: tuple(coverages) for each in trials for one in lab.each_seed(each)}
 
 
-def merged(*needs: Needs) -> dict[Trial, tuple[float, ...]]:
+def merged(*needs: Needs) -> dict[StudyTrial, tuple[float, ...]]:
     """What several needs come to: each trial once, at all the coverages asked for."""
-    result: dict[Trial, tuple[float, ...]] = {}
+    result: dict[StudyTrial, tuple[float, ...]] = {}
     for one in needs:
         for each, coverages in one.items():
             result[each] = tuple(sorted({*result.get(each, ()), *coverages}))
     return result
 
 
-def temperature(one: Trial) -> Trial:
+def temperature(one: StudyTrial) -> StudyTrial:
     """`one` with its probabilities scaled by a temperature."""
     return replace(one, readout="temperature")
 
 
-def measured(lab: Lab, one: Trial, measure: str, coverage: float = 1.0) -> Interval:
+def plain(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
+    """Each of `schemes` by its name."""
+    return {name: trial(lab, name) for name in schemes}
+
+
+def scaled(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
+    """Each of `schemes` with temperature scaling, as "FNN + temperature"."""
+    return {f"{name} + temperature": temperature(one) for name, one in plain(lab, schemes).items()}
+
+
+def measured(lab: Lab, one: StudyTrial, measure: str, coverage: float = 1.0) -> Interval:
     """A measure with its interval."""
     bounds = (0.5, 1.0) if measure.startswith("detection") else (0.0, 1.0)
     return lab.estimate(one, measure, coverage).interval(lab.settings.report.confidence_level, bounds)
 
 
-def full_row(lab: Lab, label: str, one: Trial, **about: Cell) -> dict[str, Cell]:
+def full_row(lab: Lab, label: str, one: StudyTrial, **about: Cell) -> dict[str, Cell]:
     """A system at coverage 1: accuracy, ECE and, for each OOD set, how well it is detected."""
     row: dict[str, Cell] = {"system": label, **about, "seeds": len(lab.seeds)}
     row["accuracy"], row["ECE"] = measured(lab, one, "accuracy"), measured(lab, one, "ece")
@@ -104,19 +117,46 @@ def full_row(lab: Lab, label: str, one: Trial, **about: Cell) -> dict[str, Cell]
     return row
 
 
-def first_ood(lab: Lab, one: Trial) -> str:
+def first_ood(lab: Lab, one: StudyTrial) -> str:
     """The OOD test set of the kind of D_u, whose detection the paper draws."""
     return lab.ood_sets(one)[0]
 
 
+def points(
+    lab: Lab, name: str, trials: Sequence[StudyTrial], measures: Sequence[str], labels: Sequence[str] = ()
+) -> Points:
+    """`trials` in a scatter plot whose x, y and color are three `measures`."""
+    x, y, color = ([lab.estimate(one, measure).value for one in trials] for measure in measures)
+    return Points(name, x, y, color, labels)
+
+
+def curves(
+    lab: Lab,
+    grid: Sequence[float],
+    systems: Mapping[str, StudyTrial | Sequence[StudyTrial]],
+    *,
+    x: str,
+    coverage: float = 1.0,
+) -> Figures:
+    """ECE, accuracy and OOD detection over `grid`, a line for each system: one trial is flat, several are a curve."""
+    ood = first_ood(lab, trial(lab, "FNN"))
+    measures = {"ECE": "ece", "Accuracy": "accuracy", "OOD detection probability": f"detection:{ood}"}
+
+    def line(name: str, trials: StudyTrial | Sequence[StudyTrial], measure: str) -> Line:
+        if isinstance(trials, StudyTrial):
+            return Line(name, (), [measured(lab, trials, measure, coverage)], flat=True)
+        return Line(name, grid, [measured(lab, one, measure, coverage) for one in trials])
+
+    contents = {title: [line(*item, measure) for item in systems.items()] for title, measure in measures.items()}
+    return {"figure": panels(contents, x=x, log=True)}
+
+
 def choice_note(lab: Lab) -> str:
     """One sentence on how lambda was chosen."""
-    from calibrant.files import read_json
-
     told = []
     for base in ("CFNN", "CBNN"):
-        found = read_json(lab.choice_path(base))
-        told.append(f"{base} {found['weight']:g} (on fits of {found['epochs']} epochs, seed {found['seed']})")
+        choice = lab.choice(base)
+        told.append(f"{base} {choice['weight']:g} (on fits of {choice['epochs']} epochs, seed {choice['seed']})")
     grid = ", ".join(f"{weight:g}" for weight in lab.settings.calibration.grid)
     return f"Lambda by the paper's rule on validation data, grid {grid}: {', '.join(told)}. {interval_note(lab)}"
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.evaluation import Evaluation
 from calibrant.predictions import Predictions
-from calibrant.studies.trials import Trial
+from calibrant.studies.study_trial import StudyTrial
 from calibrant.training import Workspace
 
 
-def predictions_of(workspace: Workspace, trial: Trial) -> tuple[dict[str, Predictions], float | None]:
+def predictions_of(workspace: Workspace, trial: StudyTrial) -> tuple[dict[str, Predictions], float | None]:
     """What `trial` says of every set, and the temperature, where there is one."""
     predictions = workspace.with_settings(*trial.overrides).predictions(trial.scheme)
     if trial.readout != "temperature":
@@ -36,7 +36,7 @@ def _logits(predictions: Predictions) -> Tensor:
     return logits
 
 
-def evaluation_of(workspace: Workspace, trial: Trial, predictions: dict[str, Predictions]) -> Evaluation:
+def evaluation_of(workspace: Workspace, trial: StudyTrial, predictions: dict[str, Predictions]) -> Evaluation:
     """`predictions` of `trial` as an evaluation: the selector decides where there is one, else the confidence."""
     bare = {name: replace(part, scores={}) for name, part in predictions.items()}
     return Evaluation.of(trial.name, trial.seed, bare, workspace.settings.selector.threshold)

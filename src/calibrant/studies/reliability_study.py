@@ -1,0 +1,45 @@
+"""Reliability diagrams of FNN, CFNN, BNN and CBNN (the paper's first figure of results), and of temperature scaling."""
+
+from __future__ import annotations
+
+from calibrant.studies.lab import Lab
+from calibrant.studies.planning import Needs
+from calibrant.studies.study import BASES, Figures, Study, all_seeds, choice_note, full_row, plain, scaled
+from calibrant.studies.study_figures import reliability_grid
+from calibrant.studies.study_table import StudyTable
+from calibrant.studies.study_trial import StudyTrial
+
+
+def _systems(lab: Lab) -> dict[str, StudyTrial]:
+    return {**plain(lab, BASES), **scaled(lab, BASES)}
+
+
+def _needs(lab: Lab) -> Needs:
+    return all_seeds(lab, _systems(lab).values())
+
+
+def _tables(lab: Lab) -> list[StudyTable]:
+    rows = [full_row(lab, name, one, **{"lambda": one.weight}) for name, one in _systems(lab).items()]
+    return [StudyTable(rows, note=choice_note(lab))]
+
+
+def _figures(lab: Lab) -> Figures:
+    least = lab.settings.report.min_bin_count
+    return {
+        file: reliability_grid(
+            {name: lab.record(one)["reliability"] for name, one in systems.items()},
+            {name: lab.at(one)["measures"]["accuracy"]["value"] for name, one in systems.items()},
+            least,
+        )
+        for file, systems in {"figure": plain(lab, BASES), "figure-temperature": scaled(lab, BASES)}.items()
+    }
+
+
+STUDY = Study(
+    "reliability",
+    "Reliability diagrams",
+    "Reliability diagrams of FNN, CFNN, BNN and CBNN (of the first seed), with accuracy and ECE.",
+    _needs,
+    _tables,
+    _figures,
+)

@@ -1,0 +1,93 @@
+"""OOD scores as detectors: confidence, MaxLogit, Energy, entropy, mutual information and the four outlier scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from calibrant.metrics import Interval
+from calibrant.studies.lab import Lab
+from calibrant.studies.planning import Needs
+from calibrant.studies.study import (
+    EIGHT,
+    Figures,
+    Study,
+    all_seeds,
+    choice_note,
+    measured,
+    plain,
+    scaled,
+    selective,
+    temperature,
+    trial,
+)
+from calibrant.studies.study_figures import dots
+from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
+
+LABELS = {
+    "msp": "confidence",
+    "max_logit": "MaxLogit",
+    "energy": "Energy",
+    "entropy": "entropy",
+    "mutual_information": "mutual information",
+    "density": "kernel density",
+    "forest": "isolation forest",
+    "svm": "one-class SVM",
+    "neighbors": "neighbour distance",
+    "lof": "local outlier factor",
+}
+SCALED = "confidence, temperature-scaled"
+
+
+def _selective(lab: Lab) -> dict[str, StudyTrial]:
+    """The eight schemes in the form whose records hold outlier scores."""
+    return {name: selective(one) for name, one in plain(lab, EIGHT).items()}
+
+
+def _needs(lab: Lab) -> Needs:
+    return all_seeds(lab, [*_selective(lab).values(), *scaled(lab, EIGHT).values()])
+
+
+def _values(lab: Lab, scheme: str, measure: str) -> dict[str, Interval]:
+    """The `measure`, such as "auroc:SET", of every score of `scheme`."""
+    one, level = _selective(lab)[scheme], lab.settings.report.confidence_level
+    known = lab.record(one)["detectors"]
+    found = {
+        LABELS[name]: lab.score_estimate(one, name, measure).interval(level, (0.0, 1.0))
+        for name in known
+        if one.parsed.bayesian or name != "mutual_information"  # of one member it is 0
+    }
+    return {**found, SCALED: measured(lab, temperature(trial(lab, scheme)), measure)}
+
+
+def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
+    sets = lab.ood_sets(_selective(lab)["FNN"])
+    for scheme in EIGHT:
+        columns = {
+            f"{title}, {ood}": _values(lab, scheme, f"{measure}:{ood}")
+            for ood in sets
+            for title, measure in (("AUROC", "auroc"), ("FPR95", "fpr95"))
+        }
+        for score in next(iter(columns.values())):
+            yield {"system": scheme, "score": score, **{column: values[score] for column, values in columns.items()}}
+
+
+def _tables(lab: Lab) -> list[StudyTable]:
+    return [StudyTable(list(_rows(lab)), note=f"FPR95: share of ID flagged where 95 % of OOD is. {choice_note(lab)}")]
+
+
+def _figures(lab: Lab) -> Figures:
+    sets = lab.ood_sets(_selective(lab)["FNN"])
+    content = {ood: {scheme: _values(lab, scheme, f"auroc:{ood}") for scheme in EIGHT} for ood in sets}
+    return {"figure": dots(content, [*LABELS.values(), SCALED], x="AUROC")}
+
+
+STUDY = Study(
+    "ood-scores",
+    "OOD scores as detectors",
+    "AUROC of every OOD score and outlier score for the eight schemes, against each OOD set; the first is of the kind"
+    " of D_u, training never saw the others.",
+    _needs,
+    _tables,
+    _figures,
+)
