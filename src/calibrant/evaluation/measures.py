@@ -14,7 +14,8 @@ import numpy as np
 from calibrant.evaluation.outcome import Outcome
 from calibrant.metrics import accuracy, aurc, auroc, expected_calibration_error, fpr_at_tpr
 from calibrant.metrics.detection_at_coverage import LEAST_ACCEPTED
-from calibrant.metrics.functional import Array, Functional, Indices, bin_sums, builder, divide
+from calibrant.metrics.functional import Array, Functional, Indices, bin_sums, divide, functional_of
+from calibrant.metrics.resampling import seed_shares
 from calibrant.metrics.variation import confidence_bins, variation_under
 
 ID_MEASURES = ("coverage", "accuracy", "ece", "aurc")
@@ -29,12 +30,6 @@ OOD_MEASURES = (
 )
 
 
-def _of(measure: object, *arrays: object, **options: object) -> Functional:
-    build = builder(measure)  # type: ignore[arg-type]
-    assert build is not None
-    return build(*arrays, **options)
-
-
 @dataclass(frozen=True)
 class IdCase:
     """Accuracy and ECE of the accepted ID inputs, (R, 2), under weights (R, n) that are 0 for the rejected."""
@@ -45,8 +40,8 @@ class IdCase:
     @classmethod
     def of(cls, outcome: Outcome, bins: int) -> IdCase:
         """Prepare one data set."""
-        error = _of(expected_calibration_error, outcome.confidence, outcome.correct, bins=bins)
-        return cls(_of(accuracy, outcome.correct), error)
+        error = functional_of(expected_calibration_error, outcome.confidence, outcome.correct, bins=bins)
+        return cls(functional_of(accuracy, outcome.correct), error)
 
     def values(self, kept: Array) -> Array:
         """One row per row of weights."""
@@ -86,7 +81,7 @@ class OodCase:
 
 def id_measures(outcome: Outcome, threshold: float, bins: int) -> Functional:
     """`ID_MEASURES` at `threshold`: a functional with values (R, 4)."""
-    case, order = IdCase.of(outcome, bins), _of(aurc, outcome.acceptance, outcome.correct)
+    case, order = IdCase.of(outcome, bins), functional_of(aurc, outcome.acceptance, outcome.correct)
     accepted = outcome.acceptance >= threshold
 
     def under(weights: Array) -> Array:
@@ -103,7 +98,7 @@ def ood_measures(inside: Outcome, outside: Outcome, threshold: float, bins: int)
     masks = inside.acceptance >= threshold, outside.acceptance >= threshold
     few = is_few(float(masks[0] @ inside.weights), float(masks[1] @ outside.weights))
     orders = () if few else (auroc, fpr_at_tpr)
-    ranking = [_of(order, inside.ood_score[masks[0]], outside.ood_score[masks[1]]) for order in orders]
+    ranking = [functional_of(order, inside.ood_score[masks[0]], outside.ood_score[masks[1]]) for order in orders]
 
     def under(id_weights: Array, ood_weights: Array) -> Array:
         values = np.full((len(id_weights), len(OOD_MEASURES)), np.nan)
@@ -131,18 +126,16 @@ def over_seeds(functionals: Sequence[Functional]) -> Functional:
 
         mean_s m_s + sqrt(S / (S - 1)) sum_s (v_s - 1) / S m_s
 
-    where m_s is the measure of seed s under weights that all seeds share. Plain resampling of S seeds has the variance
-    (S - 1) / S of what S seeds really have; the root restores it. With one seed the interval is of the inputs alone.
+    where m_s is the measure of seed s under weights that all seeds share; `seed_shares` explains the root. With one
+    seed the interval is of the inputs alone.
     """
     first, seeds = functionals[0], len(functionals)
     if seeds == 1:
         return first
-    stretch = np.sqrt(seeds / (seeds - 1))
 
     def under(*weights: Array) -> Array:
         values = np.stack([functional.under(*weights[:-1]) for functional in functionals], axis=1)
-        share = (1 + stretch * (weights[-1] - 1)) / seeds
-        mean: Array = np.einsum("rs,rsk->rk", share, values)
+        mean: Array = np.einsum("rs,rsk->rk", seed_shares(weights[-1], seeds), values)
         return mean
 
     return Functional((*first.sizes, seeds), under, first.bounds)

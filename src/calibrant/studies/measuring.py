@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from calibrant.evaluation import Evaluation, Outcome, threshold_source, thresholds
 from calibrant.evaluation.measures import IdCase, OodCase, is_few
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
-from calibrant.metrics.functional import Array, builder
+from calibrant.metrics.functional import Array, functional_of
+from calibrant.metrics.resampling import resampling_counts
 from calibrant.metrics.variation import confidence_bins
 from calibrant.training import Outputs
 
@@ -31,9 +32,7 @@ def resamples(size: int, sample: int, count: int) -> Array:
 
 @lru_cache(maxsize=16)
 def _counts(size: int, sample: int, count: int) -> NDArray[np.uint8]:
-    rng = np.random.default_rng((sample, size))
-    drawn = rng.integers(size, size=(count, size)) + size * np.arange(count)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=count * size).reshape(count, size)
+    counts = resampling_counts(np.random.default_rng((sample, size)), count, size)
     return np.concatenate([np.ones((1, size)), counts]).astype(np.uint8)
 
 
@@ -90,12 +89,10 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
 def detector(id_score: Any, ood_score: Any, name: str, sample: int, count: int) -> dict[str, Any]:
     """AUROC and FPR95 of an OOD score against the set `name`, by measure."""
     weights = resamples(len(id_score), 0, count), resamples(len(ood_score), sample, count)
-    found = {}
-    for label, function in (("auroc", auroc), ("fpr95", fpr_at_tpr)):
-        build = builder(function)
-        assert build is not None
-        found[f"{label}:{name}"] = entry(build(id_score, ood_score).under(*weights))
-    return found
+    return {
+        f"{label}:{name}": entry(functional_of(function, id_score, ood_score).under(*weights))
+        for label, function in (("auroc", auroc), ("fpr95", fpr_at_tpr))
+    }
 
 
 def detectors(outputs: Mapping[str, Outputs], score_names: Sequence[str], count: int) -> dict[str, Any]:
