@@ -1,6 +1,7 @@
 """Evaluation of systems: what they said of data sets, tables with intervals, curves over coverage."""
 
-from calibrant.evaluation.curves import CURVE_MEASURES, DEFAULT_COVERAGES, Curves, coverage_curves
+from calibrant.evaluation.curves import DEFAULT_COVERAGES, Curves, coverage_curves
+from calibrant.evaluation.measures import CURVE_MEASURES
 from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
 from calibrant.evaluation.summary import MEASURES, Resampling, Row, summarize
 from calibrant.evaluation.thresholds import share_above, threshold_source, thresholds

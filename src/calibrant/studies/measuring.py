@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import Evaluation, Outcome, threshold_source, thresholds
-from calibrant.evaluation.measures import IdCase, OodCase, is_few
+from calibrant.evaluation import CURVE_MEASURES, Evaluation, Outcome, threshold_source, thresholds
+from calibrant.evaluation.measures import accuracy_and_ece
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
+from calibrant.metrics.detection_at_coverage import detection_rates, is_few
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.metrics.resampling import resampling_counts
-from calibrant.metrics.variation import confidence_bins
+from calibrant.metrics.variation import ConfidencePair, confidence_bins
 from calibrant.training import Outputs
 
 DIGITS = 5
-ACCEPTED_MEASURES = ("ood_acceptance", "detection", "detection_corrected", "system_rate", "system_rate_corrected")
 
 
 def resamples(size: int, sample: int, count: int) -> Array:
@@ -63,7 +63,7 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
     inside = evaluation.id
     weights = resamples(len(inside), 0, count)
     kept = weights * (inside.acceptance >= cut)
-    right, error = IdCase.of(inside, bins).values(kept).T
+    right, error = accuracy_and_ece(inside, bins).under(kept).T
     accepted = {"test": int(kept[0].sum())}
     measures = {
         "coverage": entry(kept.sum(1) / weights.sum(1)),
@@ -75,11 +75,9 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
         other = resamples(len(outside), 1 + position, count)[rows]
         kept_ood = other * (outside.acceptance >= cut)
         accepted[name] = int(kept_ood[0].sum())
-        sizes = weights[rows].sum(1), other.sum(1)
-        values = OodCase.of(inside, outside, bins).values(sizes, (kept[rows], kept_ood))
-        if is_few(accepted["test"], accepted[name]):
-            values[:, 1:3] = np.nan
-        for label, column in zip(ACCEPTED_MEASURES, values.T):
+        sizes, few = (weights[rows].sum(1), other.sum(1)), is_few(accepted["test"], accepted[name])
+        masses = ConfidencePair.of(inside.confidence, outside.confidence, bins).histograms(kept[rows], kept_ood)
+        for label, column in zip(CURVE_MEASURES, detection_rates(*masses, *sizes, few=few).T):
             measures[f"{label}:{name}"] = entry(column)
         if wanted == 1:
             measures.update(detector(1 - inside.confidence, 1 - outside.confidence, name, 1 + position, count))
