@@ -2,9 +2,9 @@
 
 from calibrant.evaluation.curves import DEFAULT_COVERAGES, Curves, coverage_curves
 from calibrant.evaluation.measures import CURVE_MEASURES
+from calibrant.evaluation.operating_points import share_above, threshold_source, thresholds
 from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
 from calibrant.evaluation.summary import MEASURES, Resampling, Row, summarize
-from calibrant.evaluation.thresholds import share_above, threshold_source, thresholds
 
 __all__ = [
     "CURVE_MEASURES",

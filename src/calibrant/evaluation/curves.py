@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.evaluation.measures import CURVE_MEASURES, accuracy_and_ece
+from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
-from calibrant.evaluation.thresholds import threshold_source, thresholds
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
 from calibrant.metrics.detection_at_coverage import detection_rates, is_few

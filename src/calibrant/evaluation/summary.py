@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, ood_measures, over_seeds
+from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
-from calibrant.evaluation.thresholds import threshold_source, thresholds
 from calibrant.metrics import Band, Interval
 from calibrant.metrics.functional import Functional
 from calibrant.metrics.resampling import resampled_band

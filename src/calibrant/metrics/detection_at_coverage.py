@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import checks
-from calibrant.metrics.functional import Array, Functional, array, measure
-from calibrant.metrics.inputs import scores
+from calibrant.metrics.arguments import acceptance_or_confidence
+from calibrant.metrics.functional import Array, Functional, measure
 from calibrant.metrics.selection import Rule, threshold_rule
 from calibrant.metrics.variation import ConfidencePair, detection_probability, variation_under
 
@@ -120,7 +119,7 @@ def ood_detection_at_coverage(
     kept_id, kept_ood = (int(mass.sum()) for mass in masses)
     totals = (weights.sum(1) for weights in ones)
     ood_coverage, *rates = detection_rates(*masses, *totals, few=is_few(kept_id, kept_ood))[0].tolist()
-    threshold = float(case.rule(ones[0])[0])
+    threshold = float(case.rule(ones[0])[0, 0])
     return DetectionAtCoverage(threshold, kept_id / ones[0].size, ood_coverage, kept_id, kept_ood, *rates)
 
 
@@ -165,25 +164,16 @@ class _Case:
             missing = "id_acceptance" if ids is None else "ood_acceptance"
             raise ValueError(f"{missing} is missing: give the acceptance of both samples or of neither")
         pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
-        inside = _order("id_acceptance", ids, "id_confidence", id_confidence)
-        outside = _order("ood_acceptance", oods, "ood_confidence", ood_confidence)
-        return cls(pair, inside, outside, threshold_rule(inside, coverage))
+        inside = acceptance_or_confidence(ids, id_confidence, "id_")
+        outside = acceptance_or_confidence(oods, ood_confidence, "ood_")
+        return cls(pair, inside, outside, threshold_rule(inside, [coverage]))
 
     def ones(self) -> tuple[Array, Array]:
         return np.ones((1, self.pair.sizes[0])), np.ones((1, self.pair.sizes[1]))
 
     def accepted(self, id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
         """Histograms (R, M) of the confidences of the accepted."""
-        threshold = self.rule(id_weights)[:, None]
+        threshold = self.rule(id_weights)
         return self.pair.histograms(
             id_weights * (self.id_acceptance >= threshold), ood_weights * (self.ood_acceptance >= threshold)
         )
-
-
-def _order(name: str, acceptance: Any, other: str, confidence: Any) -> Array:
-    level = checks.tensor(other, confidence)
-    if acceptance is None:
-        return array(level)
-    value = scores(name, acceptance)
-    checks.same_length(name, checks.tensor(name, value), other, level)
-    return value
