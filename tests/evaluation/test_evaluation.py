@@ -23,7 +23,7 @@ from calibrant.evaluation import (
     summarize,
     thresholds,
 )
-from calibrant.evaluation.measures import over_seeds
+from calibrant.evaluation.measures import mean_over_seeds
 from calibrant.metrics.functional import Functional
 
 FAST = Resampling(resamples=100)
@@ -87,7 +87,7 @@ def test_the_variance_of_resampled_seeds_is_that_of_their_mean() -> None:
     def constant(value: float) -> Functional:
         return Functional((2,), lambda weights: np.full((len(weights), 1), value))
 
-    combined = over_seeds([constant(value) for value in values])
+    combined = mean_over_seeds([constant(value) for value in values])
     assert combined.value() == pytest.approx(values.mean())
     rng = np.random.default_rng(0)
     seeds = rng.multinomial(3, [1 / 3] * 3, size=200_000).astype(float)

@@ -69,7 +69,7 @@ def _where(diagram: ReliabilityDiagram) -> str:
 
 
 def _worst_run(apart: NDArray[np.bool_], weight: NDArray[np.float64]) -> tuple[int, int] | None:
-    """The run of neighbouring bins of one kind that adds most to the ECE: first and last bin."""
+    """The run of neighboring bins of one kind that adds most to the ECE: first and last bin."""
     runs, start = [], None
     for position, inside in enumerate([*apart.tolist(), False]):
         if inside and start is None:

@@ -22,7 +22,7 @@ _ENTRIES = 2**22
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One system over G wanted `coverages`, a row a seed: arrays (S, G), NaN where undefined.
+    """One system over G wanted `coverages`, one row per seed: arrays (S, G), NaN where undefined.
 
     `threshold`, achieved `coverage`, `accepted` inputs, `accuracy`, `ece`; `ood[name][measure]` for the measures
     `CURVE_MEASURES`, and `"accepted"`. `sums` (3, G, M) are, over all seeds, the count, the sum of the confidences and
@@ -56,13 +56,13 @@ def coverage_curves(
 
 
 def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> Curves:
-    cuts = [thresholds(one, coverages) for one in group]
-    inside = [_inside(one.id, cut, bins) for one, cut in zip(group, cuts)]
+    cuts = [thresholds(evaluation, coverages) for evaluation in group]
+    inside = [_inside(evaluation.id, cut, bins) for evaluation, cut in zip(group, cuts)]
     accepted = np.stack([part[0][:, 0] for part in inside])
-    outside = {name: _outside([(one.id, one.ood[name]) for one in group], cuts, bins) for name in group[0].ood}
+    outside = {name: _outside([(each.id, each.ood[name]) for each in group], cuts, bins) for name in group[0].ood}
     return Curves(
         group[0].system,
-        tuple(one.seed for one in group),
+        tuple(evaluation.seed for evaluation in group),
         threshold_source(group[0]),
         np.array(coverages, np.float64),
         np.stack(cuts),

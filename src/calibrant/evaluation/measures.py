@@ -63,7 +63,7 @@ def ood_measures(inside: Outcome, outside: Outcome, threshold: float, bins: int)
     return Functional((len(inside), len(outside)), under)
 
 
-def over_seeds(functionals: Sequence[Functional]) -> Functional:
+def mean_over_seeds(functionals: Sequence[Functional]) -> Functional:
     """The mean over seeds, each seed's functional being of the same inputs.
 
     The seeds are one more sample to be resampled: with counts v_s, S of them in all, the value is

@@ -8,7 +8,8 @@ import numpy as np
 
 from calibrant.evaluation.outcome import Evaluation, Outcome
 from calibrant.metrics.arguments import fraction
-from calibrant.metrics.functional import Array, cumulated, falling
+from calibrant.metrics.functional import Array
+from calibrant.metrics.ordering import cumulated, falling
 from calibrant.metrics.selection import threshold_rule
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, ood_measures, over_seeds
+from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, mean_over_seeds, ood_measures
 from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.outcome import Evaluation, Outcome, by_system
 from calibrant.metrics import Band, Interval
@@ -109,7 +109,7 @@ def summarize(
     """
     rows = []
     for group in by_system(evaluations).values():
-        levels = np.stack([thresholds(one, coverages) for one in group])
+        levels = np.stack([thresholds(evaluation, coverages) for evaluation in group])
         for wanted, cut in zip(coverages, levels.T):
             rows += _rows(group, float(wanted), [float(c) for c in cut], bins, resampling or Resampling())
     return rows
@@ -117,14 +117,15 @@ def summarize(
 
 def _rows(group: list[Evaluation], wanted: float, cuts: list[float], bins: int, how: Resampling) -> list[Row]:
     first = group[0]
-    inside = how.band(over_seeds([id_measures(one.id, cut, bins) for one, cut in zip(group, cuts)]), [first.id])
+    parts = [id_measures(evaluation.id, cut, bins) for evaluation, cut in zip(group, cuts)]
+    inside = how.band(mean_over_seeds(parts), [first.id])
     common: dict[str, Any] = {
         "system": first.system,
         "wanted_coverage": wanted,
-        "seeds": tuple(one.seed for one in group),
+        "seeds": tuple(evaluation.seed for evaluation in group),
         "threshold_from": threshold_source(first),
         "n_id": first.id.total,
-        "accepted_id": min(_accepted(one.id, cut) for one, cut in zip(group, cuts)),
+        "accepted_id": min(_accepted(evaluation.id, cut) for evaluation, cut in zip(group, cuts)),
         **dict(zip(ID_MEASURES, inside.intervals())),
     }
     if not first.ood:
@@ -132,10 +133,10 @@ def _rows(group: list[Evaluation], wanted: float, cuts: list[float], bins: int, 
         return [Row(ood=None, n_ood=0, accepted_ood=0, **common, **undefined)]
     rows = []
     for name in first.ood:
-        outcomes = [one.ood[name] for one in group]
-        parts = [ood_measures(one.id, out, cut, bins) for one, out, cut in zip(group, outcomes, cuts)]
-        outside = how.band(over_seeds(parts), [first.id, outcomes[0]])
-        accepted = min(_accepted(out, cut) for out, cut in zip(outcomes, cuts))
+        outcomes = [evaluation.ood[name] for evaluation in group]
+        parts = [ood_measures(each.id, outcome, cut, bins) for each, outcome, cut in zip(group, outcomes, cuts)]
+        outside = how.band(mean_over_seeds(parts), [first.id, outcomes[0]])
+        accepted = min(_accepted(outcome, cut) for outcome, cut in zip(outcomes, cuts))
         measures: dict[str, Any] = dict(zip(OOD_MEASURES, outside.intervals()))
         rows.append(Row(ood=name, n_ood=outcomes[0].total, accepted_ood=accepted, **common, **measures))
     return rows

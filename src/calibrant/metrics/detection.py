@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.metrics.arguments import fraction, scores
-from calibrant.metrics.functional import Array, Functional, cumulated, falling, first_reaching, measure
+from calibrant.metrics.functional import Array, Functional, measure
+from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 PositiveClass = Literal["ood", "id"]
 
@@ -25,9 +26,9 @@ def auroc(id_scores: Any, ood_scores: Any) -> Functional:
     0.833
     """
 
-    def area(found: Array, false: Array) -> Array:
-        pairs = _steps(false) * (found - _steps(found) / 2)
-        result: Array = pairs.sum(1) / (found[:, -1] * false[:, -1])
+    def area(hits: Array, false_alarms: Array) -> Array:
+        pairs = _steps(false_alarms) * (hits - _steps(hits) / 2)
+        result: Array = pairs.sum(1) / (hits[:, -1] * false_alarms[:, -1])
         return result
 
     return _ranking(id_scores, ood_scores, "ood", area)
@@ -43,9 +44,9 @@ def aupr(id_scores: Any, ood_scores: Any, *, positive: PositiveClass = "ood") ->
     0.833
     """
 
-    def average_precision(found: Array, false: Array) -> Array:
-        precision = found / np.maximum(found + false, np.finfo(float).tiny)
-        result: Array = (_steps(found) * precision).sum(1) / found[:, -1]
+    def average_precision(hits: Array, false_alarms: Array) -> Array:
+        precision = hits / np.maximum(hits + false_alarms, np.finfo(float).tiny)
+        result: Array = (_steps(hits) * precision).sum(1) / hits[:, -1]
         return result
 
     return _ranking(id_scores, ood_scores, positive, average_precision)
@@ -63,9 +64,9 @@ def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: 
     """
     goal = fraction("tpr", tpr)
 
-    def rate(found: Array, false: Array) -> Array:
-        first = first_reaching(found / found[:, -1:], [goal])
-        return np.take_along_axis(false, first, axis=1)[:, 0] / false[:, -1]
+    def rate(hits: Array, false_alarms: Array) -> Array:
+        first = first_reaching(hits / hits[:, -1:], [goal])
+        return np.take_along_axis(false_alarms, first, axis=1)[:, 0] / false_alarms[:, -1]
 
     return _ranking(id_scores, ood_scores, positive, rate)
 
@@ -77,7 +78,7 @@ def _steps(cumulated: Array) -> Array:
 def _ranking(
     id_scores: Any, ood_scores: Any, positive: PositiveClass, summary: Callable[[Array, Array], Array]
 ) -> Functional:
-    """`summary(found, false)` of the counts (R, G) of positives and negatives flagged down to each distinct score."""
+    """`summary(hits, false_alarms)`: the positives and negatives (R, G) flagged down to each distinct score."""
     if positive not in ("ood", "id"):
         raise ValueError(f'positive must be "ood" or "id", not {positive!r}')
     inside, outside = scores("id_scores", id_scores), scores("ood_scores", ood_scores)

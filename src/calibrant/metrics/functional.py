@@ -111,24 +111,3 @@ def bin_sums(index: Indices, weights: Array, bins: int) -> Array:
     flat = index + bins * np.arange(rows)[:, None]
     sums: Array = np.bincount(flat.ravel(), weights.ravel(), minlength=rows * bins).astype(np.float64, copy=False)
     return sums.reshape(rows, bins)
-
-
-def falling(values: Array) -> tuple[Array, Indices]:
-    """The distinct values (G,), falling, and the place of each of the values (n,) among them.
-
-    >>> falling(np.array([0.8, 0.1, 0.8]))
-    (array([0.8, 0.1]), array([0, 1, 0]))
-    """
-    rising, place = np.unique(-values, return_inverse=True)
-    return -rising, place
-
-
-def cumulated(place: Indices, weights: Array, length: int) -> Array:
-    """(R, length): the weights (R, n) of all points up to each place, as of `falling`."""
-    sums: Array = np.cumsum(bin_sums(place, weights, length), axis=1)
-    return sums
-
-
-def first_reaching(rising: Array, goals: Sequence[float] | Array) -> Indices:
-    """(R, K): where each row of `rising` (R, G) first reaches each of K goals, none of them above its last entry."""
-    return np.stack([(rising >= goal).argmax(1) for goal in goals], axis=1)

@@ -66,17 +66,17 @@ def bootstrap_difference(
     >>> bootstrap_difference(accuracy, [[1, 1, 1, 0]], [[1, 1, 0, 0]]).estimate
     0.25
     """
-    one, other = (_functional(measure, arrays, options, groups) for arrays in (first, second))
-    if one.sizes != other.sizes:
+    minuend, subtrahend = (_functional(measure, arrays, options, groups) for arrays in (first, second))
+    if minuend.sizes != subtrahend.sizes:
         raise ValueError(
-            f"second has {other.sizes} points, but first has {one.sizes}: a paired difference needs the same"
+            f"second has {subtrahend.sizes} points, but first has {minuend.sizes}: a paired difference needs the same"
         )
-    low, high = one.bounds
+    low, high = minuend.bounds
 
     def under(*weights: Array) -> Array:
-        return one.under(*weights) - other.under(*weights)
+        return minuend.under(*weights) - subtrahend.under(*weights)
 
-    difference = Functional(one.sizes, under, (low - high, high - low))
+    difference = Functional(minuend.sizes, under, (low - high, high - low))
     return resampled_band(difference, resamples=resamples, level=level, seed=seed, method=method).interval()
 
 
@@ -118,7 +118,7 @@ def _looped(
         raise ValueError(f"groups must name the sample of each of the {len(values)} arrays")
     names = sorted(set(sample))
     lengths = [{len(value) for value, group in zip(values, sample) if group == name} for name in names]
-    if any(len(found) > 1 or 0 in found for found in lengths):
+    if any(len(distinct) > 1 or 0 in distinct for distinct in lengths):
         raise ValueError(
             "arrays resampled together must be non-empty and of one length; use groups for separate samples"
         )
@@ -130,4 +130,4 @@ def _looped(
             results.append(measure(*(value[index[names.index(g)]] for value, g in zip(values, sample)), **options))
         return np.asarray(results, np.float64)
 
-    return Functional(tuple(found.pop() for found in lengths), under, (-np.inf, np.inf))
+    return Functional(tuple(distinct.pop() for distinct in lengths), under, (-np.inf, np.inf))

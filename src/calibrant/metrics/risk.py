@@ -10,7 +10,8 @@ import numpy as np
 
 from calibrant import checks
 from calibrant.metrics.arguments import fraction, scores
-from calibrant.metrics.functional import Array, Functional, array, cumulated, curve, falling, first_reaching, measure
+from calibrant.metrics.functional import Array, Functional, array, curve, measure
+from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 
 @dataclass(frozen=True, eq=False)

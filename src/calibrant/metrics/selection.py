@@ -14,16 +14,8 @@ import numpy as np
 
 from calibrant.metrics.arguments import acceptance_or_confidence, confidence_and_correct, fraction, scores
 from calibrant.metrics.calibration import Binning, expected_calibration_error
-from calibrant.metrics.functional import (
-    Array,
-    Functional,
-    cumulated,
-    falling,
-    first_reaching,
-    functional_of,
-    mean_of,
-    measure,
-)
+from calibrant.metrics.functional import Array, Functional, functional_of, mean_of, measure
+from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 Rule = Callable[[Array], Array]
 
