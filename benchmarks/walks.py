@@ -4,8 +4,8 @@
     PYTHONPATH=OLD/src python benchmarks/walks.py
 
 Each walk runs in a process of its own, at a toy size, under a profiler that notes which function of the package calls
-which. Following a call into another file is a hop, into another room (a top-level entry of the package) a crossing; each
-pair of functions counts once. `functions` are all that are entered, `rooms` the rooms they live in.
+which. Following a call into another file is a hop, into another room (a top-level entry of the package) a crossing;
+each pair of functions counts once. `functions` are all that are entered, `rooms` the rooms they live in.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from calibrant.evaluation import (
     summarize,
     thresholds,
 )
-from calibrant.evaluation.intervals import band
-from calibrant.evaluation.measures import over_seeds
+from calibrant.evaluation.measures import mean_over_seeds
 from calibrant.metrics.functional import Functional
 from calibrant.predictions import Predictions
 
@@ -88,7 +87,7 @@ def test_the_variance_of_resampled_seeds_is_that_of_their_mean() -> None:
     def constant(value: float) -> Functional:
         return Functional((2,), lambda weights: np.full((len(weights), 1), value))
 
-    combined = over_seeds([constant(value) for value in values])
+    combined = mean_over_seeds([constant(value) for value in values])
     assert combined.value() == pytest.approx(values.mean())
     rng = np.random.default_rng(0)
     seeds = rng.multinomial(3, [1 / 3] * 3, size=200_000).astype(float)
@@ -254,13 +253,3 @@ def test_wrong_groups_are_refused() -> None:
         summarize([evaluation("FNN")], [0.0])
     with pytest.raises(ValueError, match="labels are missing"):
         _ = Predictions([0.5], [0]).correct
-
-
-def test_weighted_intervals_cover_what_plain_ones_cover() -> None:
-    counts = np.array([300.0, 700.0])
-    mean = Functional((2,), lambda w: (w @ np.array([0.0, 1.0]) / w.sum(1))[:, None])
-    found = band(mean, [counts], resamples=4000, level=0.95, seed=0)
-    half = 1.96 * math.sqrt(0.7 * 0.3 / 1000)
-    assert found.estimate == pytest.approx([0.7])
-    assert found.low == pytest.approx([0.7 - half], abs=3e-3)
-    assert found.high == pytest.approx([0.7 + half], abs=3e-3)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from calibrant import metrics
-from calibrant.metrics.resampling import _counts
+from calibrant.metrics.functional import Functional
+from calibrant.metrics.resampling import limits, resampled_band, resampling_counts
 
 RNG = np.random.default_rng(0)
 CONFIDENCE = np.round(RNG.beta(5, 1.3, 120), 2)
@@ -70,7 +71,7 @@ def test_the_interval_of_a_mean_is_that_of_the_central_limit_theorem():
 
 
 def test_counts_are_multinomial():
-    counts = _counts(np.random.default_rng(0), 4000, 10)
+    counts = resampling_counts(np.random.default_rng(0), 4000, 10)
     assert (counts.sum(1) == 10).all()
     np.testing.assert_allclose(counts.mean(0), 1, atol=0.06)
     np.testing.assert_allclose(np.cov(counts.T), np.eye(10) - 0.1, atol=0.08)
@@ -156,6 +157,32 @@ def test_undefined_resamples_are_left_out_up_to_a_half():
     assert never.estimate == 4.5
     assert math.isnan(never.low)
     assert math.isnan(never.high)
+
+
+@pytest.mark.parametrize("method", ["basic", "percentile"])
+def test_limits_are_the_order_statistics_of_the_defined_draws(method):
+    """With 21 defined draws and level 0.9, the quantiles are the second and the second to last."""
+    rng = np.random.default_rng(2)
+    draws = rng.normal(0.5, 0.3, (40, 3))
+    draws[rng.permutation(40)[:19], 0] = np.nan
+    draws[rng.permutation(40)[:21], 1] = np.nan
+    estimate = np.array([0.5, 0.5, np.inf])
+    low, high = limits(estimate, draws, 0.9, (0.0, 0.8), method)
+    ordered = sorted(draw for draw in draws[:, 0] if not math.isnan(draw))
+    expected = (ordered[1], ordered[-2]) if method == "percentile" else (1 - ordered[-2], 1 - ordered[1])
+    assert (low[0], high[0]) == pytest.approx(tuple(min(max(limit, 0), 0.8) for limit in expected))
+    assert np.isnan([low[1:], high[1:]]).all()
+    assert limits(0.5, draws[:, 0], 0.9, (0.0, 0.8), method) == (low[0], high[0])
+
+
+def test_weighted_intervals_cover_what_plain_ones_cover():
+    counts = np.array([300.0, 700.0])
+    mean = Functional((2,), lambda w: (w @ np.array([0.0, 1.0]) / w.sum(1))[:, None])
+    found = resampled_band(mean, [counts], resamples=4000, level=0.95, seed=0)
+    half = 1.96 * math.sqrt(0.7 * 0.3 / 1000)
+    assert found.estimate == pytest.approx([0.7])
+    assert found.low == pytest.approx([0.7 - half], abs=3e-3)
+    assert found.high == pytest.approx([0.7 + half], abs=3e-3)
 
 
 def test_bad_input_is_named():

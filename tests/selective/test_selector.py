@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -128,6 +129,15 @@ def test_threshold_gives_the_smallest_achievable_coverage_not_below_the_wanted(v
     assert found.achieved == min(a for a in achievable if a >= coverage)
     assert int((gate >= found.value).sum()) == found.accepted
     assert found.achieved == found.accepted / found.total == found.accepted / len(values)
+
+
+def test_a_coverage_one_rounding_above_a_hundredth_takes_one_example_more():
+    """35 of 100 are less than 0.35000000000000003, as a grid of multiples of 0.01 has it."""
+    gate = torch.rand(100, generator=torch.Generator().manual_seed(0))
+    for coverage in np.linspace(0, 1, 101).tolist():
+        enough = min(k for k in range(101) if k / 100 >= coverage)
+        found = threshold_for_coverage(gate, coverage)
+        assert (found.accepted, found.achieved) == (enough, enough / 100)
 
 
 def test_every_tenth_is_exact_without_ties():

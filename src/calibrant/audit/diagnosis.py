@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.evaluation import Resampling, Row
-from calibrant.evaluation.intervals import band, default_resamples
 from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.metrics.functional import mean_of
 from calibrant.predictions import Predictions
@@ -19,10 +18,7 @@ FEW_ROWS = 100
 def mean_gap(outcome: Predictions, how: Resampling) -> Interval:
     """Mean confidence minus accuracy, with its interval: positive if overconfident on the whole."""
     functional = mean_of(outcome.confidence.astype(np.float64) - outcome.correct, (-1.0, 1.0))
-    counts = [None if outcome.count is None else outcome.weights]
-    resamples = how.resamples or default_resamples(len(outcome))
-    found = band(functional, counts, resamples=resamples, level=how.level, seed=how.seed)
-    return Interval(float(found.estimate), float(found.low), float(found.high))
+    return how.band(functional, [outcome]).interval()
 
 
 def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: list[Row]) -> list[str]:
@@ -74,7 +70,7 @@ def _where(diagram: ReliabilityDiagram) -> str:
 
 
 def _worst_run(apart: NDArray[np.bool_], weight: NDArray[np.float64]) -> tuple[int, int] | None:
-    """The run of neighbouring bins of one kind that adds most to the ECE: first and last bin."""
+    """The run of neighboring bins of one kind that adds most to the ECE: first and last bin."""
     runs, start = [], None
     for position, inside in enumerate([*apart.tolist(), False]):
         if inside and start is None:

@@ -1,9 +1,10 @@
 """Evaluation of systems: what they said of data sets, tables with intervals, curves over coverage."""
 
-from calibrant.evaluation.curves import CURVE_MEASURES, DEFAULT_COVERAGES, Curves, coverage_curves
+from calibrant.evaluation.curves import DEFAULT_COVERAGES, Curves, coverage_curves
+from calibrant.evaluation.measures import CURVE_MEASURES
+from calibrant.evaluation.operating_points import share_above, threshold_source, thresholds
 from calibrant.evaluation.summary import MEASURES, Resampling, Row, summarize
 from calibrant.evaluation.systems import Evaluation, by_system
-from calibrant.evaluation.thresholds import share_above, threshold_source, thresholds
 
 __all__ = [
     "CURVE_MEASURES",

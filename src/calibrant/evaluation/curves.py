@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.evaluation.measures import OOD_MEASURES, IdCase, OodCase, is_few
+from calibrant.evaluation.measures import CURVE_MEASURES, accuracy_and_ece
+from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
-from calibrant.evaluation.thresholds import threshold_source, thresholds
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
+from calibrant.metrics.detection_at_coverage import detection_rates, is_few
 from calibrant.metrics.functional import Array, array, bin_sums
-from calibrant.metrics.variation import confidence_bins
+from calibrant.metrics.variation import ConfidencePair, confidence_bins
 from calibrant.predictions import Predictions
 
 DEFAULT_COVERAGES = tuple(step / 20 for step in range(2, 21))
-CURVE_MEASURES = OOD_MEASURES[:5]
 _ENTRIES = 2**22
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One system over G wanted `coverages`, a row a seed: arrays (S, G), NaN where undefined.
+    """One system over G wanted `coverages`, one row per seed: arrays (S, G), NaN where undefined.
 
     `threshold`, achieved `coverage`, `accepted` inputs, `accuracy`, `ece`; `ood[name][measure]` for the measures
     `CURVE_MEASURES`, and `"accepted"`. `sums` (3, G, M) are, over all seeds, the count, the sum of the confidences and
@@ -57,13 +57,13 @@ def coverage_curves(
 
 
 def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> Curves:
-    cuts = [thresholds(one, coverages) for one in group]
-    inside = [_inside(one.id, cut, bins) for one, cut in zip(group, cuts)]
+    cuts = [thresholds(evaluation, coverages) for evaluation in group]
+    inside = [_inside(evaluation.id, cut, bins) for evaluation, cut in zip(group, cuts)]
     accepted = np.stack([part[0][:, 0] for part in inside])
-    outside = {name: _outside([(one.id, one.ood[name]) for one in group], cuts, bins) for name in group[0].ood}
+    outside = {name: _outside([(each.id, each.ood[name]) for each in group], cuts, bins) for name in group[0].ood}
     return Curves(
         group[0].system,
-        tuple(one.seed for one in group),
+        tuple(evaluation.seed for evaluation in group),
         threshold_source(group[0]),
         np.array(coverages, np.float64),
         np.stack(cuts),
@@ -71,7 +71,7 @@ def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> C
         accepted,
         np.stack([part[0][:, 1] for part in inside]),
         np.stack([part[0][:, 2] for part in inside]),
-        {name: _defined(values, accepted) for name, (values, _) in outside.items()},
+        {name: dict(zip(("accepted", *CURVE_MEASURES), values)) for name, (values, _) in outside.items()},
         np.sum([part[1] for part in inside], axis=0),
         {name: sums for name, (_, sums) in outside.items()},
     )
@@ -79,39 +79,30 @@ def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> C
 
 def _inside(outcome: Predictions, cuts: Array, bins: int) -> tuple[Array, Array]:
     """Accepted, accuracy and ECE (G, 3), and the sums (3, G, M) of the reliability diagram."""
-    case, index = IdCase.of(outcome, bins), confidence_bins("confidence", outcome.confidence, bins)
+    selective, index = accuracy_and_ece(outcome, bins), confidence_bins("confidence", outcome.confidence, bins)
     values, sums = [], []
     for block in _blocks(cuts, len(outcome)):
         kept = _kept(outcome, block)
-        values.append(np.column_stack([kept.sum(1), case.values(kept)]))
+        values.append(np.column_stack([kept.sum(1), selective.under(kept)]))
         parts = (kept, kept * outcome.confidence, kept * outcome.correct)
         sums.append(np.stack([bin_sums(index, part, bins) for part in parts]))
     return np.concatenate(values), np.concatenate(sums, axis=1)
 
 
 def _outside(pairs: list[tuple[Predictions, Predictions]], cuts: list[Array], bins: int) -> tuple[Array, Array]:
-    """Of one OOD set: how many inputs are accepted, then `CURVE_MEASURES`, (S, G, 6); the counts per bin (G, M)."""
+    """Of one OOD set: how many inputs are accepted, then `CURVE_MEASURES`, (6, S, G); the counts per bin (G, M)."""
     values, sums = [], []
     for (inside, outside), cut in zip(pairs, cuts):
-        case, parts, masses = OodCase.of(inside, outside, bins), [], []
-        for block in _blocks(cut, len(inside) + len(outside)):
-            kept = _kept(inside, block), _kept(outside, block)
-            totals = np.full(len(block), inside.total, np.float64), np.full(len(block), outside.total, np.float64)
-            parts.append(np.column_stack([kept[1].sum(1), case.values(totals, kept)]))
-            masses.append(bin_sums(case.ood_bins, kept[1], bins))
-        values.append(np.concatenate(parts))
-        sums.append(np.concatenate(masses))
-    return np.stack(values), np.sum(sums, axis=0)
-
-
-def _defined(values: Array, accepted: Array) -> dict[str, Array]:
-    """The measures by name, each (S, G), without detection probabilities of too few inputs."""
-    counts = values[:, :, 0]
-    few = np.vectorize(is_few)(accepted, counts)
-    result = {name: values[:, :, position + 1] for position, name in enumerate(CURVE_MEASURES)}
-    for name in ("detection", "detection_corrected"):
-        result[name] = np.where(few, np.nan, result[name])
-    return {"accepted": counts, **result}
+        pair = ConfidencePair.of(inside.confidence, outside.confidence, bins)
+        blocks = _blocks(cut, len(inside) + len(outside))
+        parts = [pair.histograms(_kept(inside, block), _kept(outside, block)) for block in blocks]
+        masses = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        accepted = masses[0].sum(1), masses[1].sum(1)
+        totals = np.full(len(cut), inside.total, np.float64), np.full(len(cut), outside.total, np.float64)
+        rates = detection_rates(*masses, *totals, few=is_few(*accepted))
+        values.append(np.column_stack([accepted[1], rates]).T)
+        sums.append(masses[1])
+    return np.stack(values, axis=1), np.sum(sums, axis=0)
 
 
 def _kept(outcome: Predictions, cuts: Array) -> Array:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.evaluation.intervals import band, default_resamples
-from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, ood_measures, over_seeds
+from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, mean_over_seeds, ood_measures
+from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
-from calibrant.evaluation.thresholds import threshold_source, thresholds
 from calibrant.metrics import Band, Interval
 from calibrant.metrics.functional import Functional
+from calibrant.metrics.resampling import resampled_band
 from calibrant.predictions import Predictions
 
 MEASURES = (*ID_MEASURES, *OOD_MEASURES)
@@ -77,6 +77,20 @@ class Resampling:
     level: float = 0.95
     seed: int = 0
 
+    def band(self, functional: Functional, outcomes: Sequence[Predictions]) -> Band:
+        """Intervals of each entry of `functional`, whose first samples are `outcomes` and whose others are of ones."""
+        counts = None
+        if any(outcome.count is not None for outcome in outcomes):
+            counts = [outcome.weights for outcome in outcomes]
+            counts += [np.ones(size) for size in functional.sizes[len(outcomes) :]]
+        resamples = self.resamples or _default_resamples(sum(functional.sizes))
+        return resampled_band(functional, counts, resamples=resamples, level=self.level, seed=self.seed)
+
+
+def _default_resamples(rows: int) -> int:
+    """1000 for up to 2,000 rows; fewer for more, down to 200 from 10,000 on, where intervals are narrow anyway."""
+    return int(np.clip(2_000_000 // max(rows, 1), 200, 1000))
+
 
 def summarize(
     evaluations: Sequence[Evaluation],
@@ -96,7 +110,7 @@ def summarize(
     """
     rows = []
     for group in by_system(evaluations).values():
-        levels = np.stack([thresholds(one, coverages) for one in group])
+        levels = np.stack([thresholds(evaluation, coverages) for evaluation in group])
         for wanted, cut in zip(coverages, levels.T):
             rows += _rows(group, float(wanted), [float(c) for c in cut], bins, resampling or Resampling())
     return rows
@@ -104,38 +118,30 @@ def summarize(
 
 def _rows(group: list[Evaluation], wanted: float, cuts: list[float], bins: int, how: Resampling) -> list[Row]:
     first = group[0]
-    inside = _intervals([id_measures(one.id, cut, bins) for one, cut in zip(group, cuts)], [first.id], how)
+    parts = [id_measures(evaluation.id, cut, bins) for evaluation, cut in zip(group, cuts)]
+    inside = how.band(mean_over_seeds(parts), [first.id])
     common: dict[str, Any] = {
         "system": first.system,
         "wanted_coverage": wanted,
-        "seeds": tuple(one.seed for one in group),
+        "seeds": tuple(evaluation.seed for evaluation in group),
         "threshold_from": threshold_source(first),
         "n_id": first.id.total,
-        "accepted_id": min(_accepted(one.id, cut) for one, cut in zip(group, cuts)),
-        **dict(zip(ID_MEASURES, inside)),
+        "accepted_id": min(_accepted(evaluation.id, cut) for evaluation, cut in zip(group, cuts)),
+        **dict(zip(ID_MEASURES, inside.intervals())),
     }
     if not first.ood:
         undefined: dict[str, Any] = dict.fromkeys(OOD_MEASURES, Interval(math.nan, math.nan, math.nan))
         return [Row(ood=None, n_ood=0, accepted_ood=0, **common, **undefined)]
     rows = []
     for name in first.ood:
-        outcomes = [one.ood[name] for one in group]
-        parts = [ood_measures(one.id, out, cut, bins) for one, out, cut in zip(group, outcomes, cuts)]
-        outside = _intervals(parts, [first.id, outcomes[0]], how)
-        accepted = min(_accepted(out, cut) for out, cut in zip(outcomes, cuts))
-        measures: dict[str, Any] = dict(zip(OOD_MEASURES, outside))
+        outcomes = [evaluation.ood[name] for evaluation in group]
+        parts = [ood_measures(each.id, outcome, cut, bins) for each, outcome, cut in zip(group, outcomes, cuts)]
+        outside = how.band(mean_over_seeds(parts), [first.id, outcomes[0]])
+        accepted = min(_accepted(outcome, cut) for outcome, cut in zip(outcomes, cuts))
+        measures: dict[str, Any] = dict(zip(OOD_MEASURES, outside.intervals()))
         rows.append(Row(ood=name, n_ood=outcomes[0].total, accepted_ood=accepted, **common, **measures))
     return rows
 
 
 def _accepted(outcome: Predictions, cut: float) -> int:
     return round(float((outcome.acceptance >= cut) @ outcome.weights))
-
-
-def _intervals(parts: list[Functional], outcomes: list[Predictions], how: Resampling) -> list[Interval]:
-    functional = over_seeds(parts)
-    counts = [None if outcome.count is None else outcome.weights for outcome in outcomes]
-    counts += [None] * (len(functional.sizes) - len(counts))
-    resamples = how.resamples or default_resamples(sum(functional.sizes))
-    found: Band = band(functional, counts, resamples=resamples, level=how.level, seed=how.seed)
-    return [Interval(float(e), float(lo), float(hi)) for e, lo, hi in zip(found.estimate, found.low, found.high)]

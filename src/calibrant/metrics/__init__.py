@@ -18,8 +18,9 @@ from calibrant.metrics.detection_at_coverage import (
     selective_detection_probability,
     system_detection_rate,
 )
+from calibrant.metrics.intervals import bootstrap, bootstrap_band, bootstrap_difference
 from calibrant.metrics.kernel_calibration import mmce, selective_mmce
-from calibrant.metrics.resampling import Band, Interval, bootstrap, bootstrap_band, bootstrap_difference
+from calibrant.metrics.resampling import Band, Interval
 from calibrant.metrics.risk import RiskCoverage, aurc, risk_coverage, selective_risk
 from calibrant.metrics.scoring import accuracy, brier_score, negative_log_likelihood
 from calibrant.metrics.selection import (

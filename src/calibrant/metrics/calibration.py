@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, measure
-from calibrant.metrics.inputs import confidence_and_correct, probabilities_and_labels
 
 Binning = Literal["width", "mass"]
 
@@ -91,11 +91,6 @@ def expected_calibration_error(
     >>> expected_calibration_error([0.3, 0.9, 0.8], [0, 1, 1], bins=2)
     0.2
     """
-    return binned_error(confidence, correct, bins, binning)
-
-
-def binned_error(confidence: Any, correct: Any, bins: int, binning: Binning) -> Functional:
-    """The functional of `expected_calibration_error`: sum_m |sum of w_i (c_i - r_i) over bin m| / sum_i w_i."""
     level, right = confidence_and_correct(confidence, correct)
     assign, residual = _binner(level, bins, binning), right - array(level)
 

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant.metrics.arguments import fraction, scores
 from calibrant.metrics.functional import Array, Functional, measure
-from calibrant.metrics.inputs import fraction, scores
+from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
-Positive = Literal["ood", "id"]
+PositiveClass = Literal["ood", "id"]
 
 
 @measure
@@ -25,16 +26,16 @@ def auroc(id_scores: Any, ood_scores: Any) -> Functional:
     0.833
     """
 
-    def area(found: Array, false: Array) -> Array:
-        pairs = _steps(false) * (found - _steps(found) / 2)
-        result: Array = pairs.sum(1) / (found[:, -1] * false[:, -1])
+    def area(hits: Array, false_alarms: Array) -> Array:
+        pairs = _steps(false_alarms) * (hits - _steps(hits) / 2)
+        result: Array = pairs.sum(1) / (hits[:, -1] * false_alarms[:, -1])
         return result
 
     return _ranking(id_scores, ood_scores, "ood", area)
 
 
 @measure
-def aupr(id_scores: Any, ood_scores: Any, *, positive: Positive = "ood") -> Functional:
+def aupr(id_scores: Any, ood_scores: Any, *, positive: PositiveClass = "ood") -> Functional:
     """The average precision, sum over thresholds of (recall gained) x precision, `positive` being what is to be found.
 
     It depends on the ratio of OOD to ID points; a random score gives the share of positives.
@@ -43,16 +44,16 @@ def aupr(id_scores: Any, ood_scores: Any, *, positive: Positive = "ood") -> Func
     0.833
     """
 
-    def average_precision(found: Array, false: Array) -> Array:
-        precision = found / np.maximum(found + false, np.finfo(float).tiny)
-        result: Array = (_steps(found) * precision).sum(1) / found[:, -1]
+    def average_precision(hits: Array, false_alarms: Array) -> Array:
+        precision = hits / np.maximum(hits + false_alarms, np.finfo(float).tiny)
+        result: Array = (_steps(hits) * precision).sum(1) / hits[:, -1]
         return result
 
     return _ranking(id_scores, ood_scores, positive, average_precision)
 
 
 @measure
-def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: Positive = "ood") -> Functional:
+def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: PositiveClass = "ood") -> Functional:
     """The smallest false-positive rate at a true-positive rate of at least `tpr`.
 
     `positive="ood"`: the share of ID points flagged by the threshold that flags 95 % of the OOD points.
@@ -63,9 +64,9 @@ def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: 
     """
     goal = fraction("tpr", tpr)
 
-    def rate(found: Array, false: Array) -> Array:
-        first = (found / found[:, -1:] >= goal).argmax(1)
-        return np.take_along_axis(false, first[:, None], axis=1)[:, 0] / false[:, -1]
+    def rate(hits: Array, false_alarms: Array) -> Array:
+        first = first_reaching(hits / hits[:, -1:], [goal])
+        return np.take_along_axis(false_alarms, first, axis=1)[:, 0] / false_alarms[:, -1]
 
     return _ranking(id_scores, ood_scores, positive, rate)
 
@@ -75,21 +76,18 @@ def _steps(cumulated: Array) -> Array:
 
 
 def _ranking(
-    id_scores: Any, ood_scores: Any, positive: Positive, summary: Callable[[Array, Array], Array]
+    id_scores: Any, ood_scores: Any, positive: PositiveClass, summary: Callable[[Array, Array], Array]
 ) -> Functional:
-    """`summary(found, false)` of the counts (R, G) of positives and negatives flagged down to each distinct score."""
+    """`summary(hits, false_alarms)`: the positives and negatives (R, G) flagged down to each distinct score."""
     if positive not in ("ood", "id"):
         raise ValueError(f'positive must be "ood" or "id", not {positive!r}')
     inside, outside = scores("id_scores", id_scores), scores("ood_scores", ood_scores)
     pooled = np.concatenate([inside, outside]) * (1 if positive == "ood" else -1)
-    order = np.argsort(-pooled, kind="stable")
-    last = np.append(np.flatnonzero(np.diff(pooled[order])), len(pooled) - 1)
-    is_positive = (order >= len(inside)) == (positive == "ood")
+    levels, place = falling(pooled)
 
     def under(id_weights: Array, ood_weights: Array) -> Array:
-        weights = np.concatenate([id_weights, ood_weights], axis=1)[:, order]
-        found = np.cumsum(weights * is_positive, axis=1)[:, last]
-        false = np.cumsum(weights * ~is_positive, axis=1)[:, last]
-        return summary(found, false)
+        ids = cumulated(place[: len(inside)], id_weights, len(levels))
+        oods = cumulated(place[len(inside) :], ood_weights, len(levels))
+        return summary(oods, ids) if positive == "ood" else summary(ids, oods)
 
     return Functional((len(inside), len(outside)), under)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant import checks
-from calibrant.metrics.functional import Array, Functional, array, bin_sums, divide, measure
-from calibrant.metrics.inputs import scores
+from calibrant.metrics.arguments import acceptance_or_confidence
+from calibrant.metrics.functional import Array, Functional, measure
 from calibrant.metrics.selection import Rule, threshold_rule
-from calibrant.metrics.variation import confidence_bins, variation_under
+from calibrant.metrics.variation import ConfidencePair, detection_probability, variation_under
 
 LEAST_ACCEPTED = 30
 
@@ -40,7 +40,7 @@ class DetectionAtCoverage:
     @property
     def defined(self) -> bool:
         """Whether enough points are accepted for `probability` to mean something."""
-        return min(self.accepted_id, self.accepted_ood) >= LEAST_ACCEPTED
+        return not is_few(self.accepted_id, self.accepted_ood)
 
 
 @measure
@@ -61,15 +61,12 @@ def selective_detection_probability(
     `system_detection_rate` counts them.
     """
     case = _Case.of(id_confidence, ood_confidence, id_acceptance, ood_acceptance, coverage, bins)
-    few = min(kept.sum() for kept in case.accepted(*case.ones())) < LEAST_ACCEPTED
+    few = is_few(*(mass.sum() for mass in case.accepted(*case.ones())))
 
-    def under(id_weights: Array, ood_weights: Array) -> Array:
-        kept = case.accepted(id_weights, ood_weights)
-        p, q = (divide(mass, mass.sum(1, keepdims=True)) for mass in case.histograms(*kept))
-        result = (1 + variation_under(p, q, kept[0].sum(1), kept[1].sum(1), corrected=corrected)) / 2
-        return np.full_like(result, np.nan) if few else result
+    def under(*weights: Array) -> Array:
+        return np.where(few, np.nan, detection_probability(*case.accepted(*weights), corrected=corrected))
 
-    return Functional(case.sizes, under, (0.5, 1.0))
+    return Functional(case.pair.sizes, under, (0.5, 1.0))
 
 
 @measure
@@ -96,14 +93,10 @@ def system_detection_rate(
     case = _Case.of(id_confidence, ood_confidence, id_acceptance, ood_acceptance, coverage, bins)
 
     def under(id_weights: Array, ood_weights: Array) -> Array:
-        masses = case.histograms(*case.accepted(id_weights, ood_weights))
-        n, k = id_weights.sum(1), ood_weights.sum(1)
-        p, q = masses[0] / n[:, None], masses[1] / k[:, None]
-        # sum max(p, q) = (sum p + sum q) / 2 + sum |p - q| / 2, and only the last term is biased
-        shift: Array = (p.sum(1) - q.sum(1)) / 4
-        return 0.5 + shift + variation_under(p, q, n, k, corrected=corrected) / 2
+        totals = id_weights.sum(1), ood_weights.sum(1)
+        return system_rate(*case.accepted(id_weights, ood_weights), *totals, corrected=corrected)
 
-    return Functional(case.sizes, under)
+    return Functional(case.pair.sizes, under)
 
 
 def ood_detection_at_coverage(
@@ -122,66 +115,65 @@ def ood_detection_at_coverage(
     (2, 1, False, 0.75)
     """
     case = _Case.of(id_confidence, ood_confidence, id_acceptance, ood_acceptance, coverage, bins)
-    kept_id, kept_ood = (int(kept.sum()) for kept in case.accepted(*case.ones()))
+    ones, masses = case.ones(), case.accepted(*case.ones())
+    kept_id, kept_ood = (int(mass.sum()) for mass in masses)
+    totals = (weights.sum(1) for weights in ones)
+    ood_coverage, *rates = detection_rates(*masses, *totals, few=is_few(kept_id, kept_ood))[0].tolist()
+    threshold = float(case.rule(ones[0])[0, 0])
+    return DetectionAtCoverage(threshold, kept_id / ones[0].size, ood_coverage, kept_id, kept_ood, *rates)
 
-    def both(build: Any) -> tuple[float, float]:
-        arguments = (id_confidence, ood_confidence, id_acceptance, ood_acceptance)
-        plain, corrected = (build(*arguments, coverage=coverage, bins=bins, corrected=c) for c in (False, True))
-        return plain, corrected
 
-    return DetectionAtCoverage(
-        float(case.rule(case.ones()[0])[0]),
-        kept_id / case.sizes[0],
-        kept_ood / case.sizes[1],
-        kept_id,
-        kept_ood,
-        *both(selective_detection_probability),
-        *both(system_detection_rate),
-    )
+def is_few(accepted_id: Array | float, accepted_ood: Array | float) -> NDArray[np.bool_]:
+    """Whether fewer than 30 of either kind are accepted, too few to be compared; of two numbers or of arrays (R,)."""
+    return np.asarray(np.minimum(accepted_id, accepted_ood) < LEAST_ACCEPTED)
+
+
+def system_rate(id_mass: Array, ood_mass: Array, n: Array, k: Array, *, corrected: bool) -> Array:
+    """`system_detection_rate` (R,) from histograms (R, M) of the accepted and the totals n and k (R,) of all points.
+
+    sum max(p, q) = (sum p + sum q) / 2 + sum |p - q| / 2, and only the last term is biased.
+    """
+    variation = variation_under(id_mass / n[:, None], ood_mass / k[:, None], n, k, corrected=corrected)
+    shift: Array = (id_mass.sum(1) / n - ood_mass.sum(1) / k) / 4
+    return 0.5 + shift + variation / 2
+
+
+def detection_rates(id_mass: Array, ood_mass: Array, n: Array, k: Array, *, few: NDArray[np.bool_]) -> Array:
+    """OOD coverage, detection probability of the accepted and rate of the system, the last two plain and corrected.
+
+    The result is (R, 5), NaN for the detection probability where `few`, one or (R,), says so (see `is_few`); the other
+    arguments are those of `system_rate`.
+    """
+    among = [detection_probability(id_mass, ood_mass, corrected=c) for c in (False, True)]
+    system = [system_rate(id_mass, ood_mass, n, k, corrected=c) for c in (False, True)]
+    return np.stack([ood_mass.sum(1) / k, *(np.where(few, np.nan, rate) for rate in among), *system], axis=1)
 
 
 @dataclass(frozen=True)
 class _Case:
     """The checked points: bins of their confidences, their acceptances, and the rule for the threshold."""
 
-    id_bins: Any
-    ood_bins: Any
+    pair: ConfidencePair
     id_acceptance: Array
     ood_acceptance: Array
     rule: Rule
-    bins: int
 
     @classmethod
     def of(cls, id_confidence: Any, ood_confidence: Any, ids: Any, oods: Any, coverage: float, bins: int) -> _Case:
         if (ids is None) != (oods is None):
             missing = "id_acceptance" if ids is None else "ood_acceptance"
             raise ValueError(f"{missing} is missing: give the acceptance of both samples or of neither")
-        first = confidence_bins("id_confidence", id_confidence, bins)
-        second = confidence_bins("ood_confidence", ood_confidence, bins)
-        inside = _order("id_acceptance", ids, "id_confidence", id_confidence)
-        outside = _order("ood_acceptance", oods, "ood_confidence", ood_confidence)
-        return cls(first, second, inside, outside, threshold_rule(inside, coverage), bins)
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        return len(self.id_acceptance), len(self.ood_acceptance)
+        pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
+        inside = acceptance_or_confidence(ids, id_confidence, "id_")
+        outside = acceptance_or_confidence(oods, ood_confidence, "ood_")
+        return cls(pair, inside, outside, threshold_rule(inside, [coverage]))
 
     def ones(self) -> tuple[Array, Array]:
-        return np.ones((1, self.sizes[0])), np.ones((1, self.sizes[1]))
+        return np.ones((1, self.pair.sizes[0])), np.ones((1, self.pair.sizes[1]))
 
     def accepted(self, id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
-        """The weights with those of the rejected set to 0."""
-        threshold = self.rule(id_weights)[:, None]
-        return id_weights * (self.id_acceptance >= threshold), ood_weights * (self.ood_acceptance >= threshold)
-
-    def histograms(self, id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
-        return bin_sums(self.id_bins, id_weights, self.bins), bin_sums(self.ood_bins, ood_weights, self.bins)
-
-
-def _order(name: str, acceptance: Any, other: str, confidence: Any) -> Array:
-    level = checks.tensor(other, confidence)
-    if acceptance is None:
-        return array(level)
-    value = scores(name, acceptance)
-    checks.same_length(name, checks.tensor(name, value), other, level)
-    return value
+        """Histograms (R, M) of the confidences of the accepted."""
+        threshold = self.rule(id_weights)
+        return self.pair.histograms(
+            id_weights * (self.id_acceptance >= threshold), ood_weights * (self.ood_acceptance >= threshold)
+        )

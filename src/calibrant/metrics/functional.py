@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
@@ -35,9 +35,10 @@ class Functional:
     under: Callable[..., Array]
     bounds: tuple[float, float] = (0.0, 1.0)
 
-    def value(self) -> Array:
-        """The measure itself: under equal weights."""
-        return np.asarray(self.under(*(np.ones((1, size)) for size in self.sizes))[0])
+    def value(self, counts: Sequence[Array] | None = None) -> Array:
+        """The measure itself: under equal weights, or with `counts` (n,) for each sample where rows stand for many."""
+        weights = [np.ones(size) for size in self.sizes] if counts is None else counts
+        return np.asarray(self.under(*(row[None] for row in weights))[0])
 
 
 _BUILDERS: dict[Callable[..., Any], Callable[..., Functional]] = {}
@@ -70,9 +71,14 @@ def _registered(evaluate: Callable[P, Any], build: Callable[P, Functional], retu
     return evaluate
 
 
-def builder(function: Callable[..., Any]) -> Callable[..., Functional] | None:
-    """What builds the functional of one of our measures; None for any other function."""
-    return _BUILDERS.get(function)
+def is_measure(function: Callable[..., Any]) -> bool:
+    """Whether `function` is one of our measures, which have a functional."""
+    return function in _BUILDERS
+
+
+def functional_of(measure: Callable[..., Any], *arrays: Any, **options: Any) -> Functional:
+    """The functional whose value is `measure(*arrays, **options)`, for one of our measures."""
+    return _BUILDERS[measure](*arrays, **options)
 
 
 def array(tensor: Tensor) -> Array:

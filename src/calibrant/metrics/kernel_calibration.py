@@ -10,8 +10,8 @@ from torch import Tensor
 
 from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
+from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.functional import Array, Functional, array, divide, measure
-from calibrant.metrics.inputs import confidence_and_correct
 
 
 @measure

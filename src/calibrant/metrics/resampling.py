@@ -1,20 +1,18 @@
-"""Bootstrap intervals of any measure, of differences between two systems, and bands around curves.
+"""Resampling: the draws of a functional, and the limits of an interval that they give.
 
-A resample of n points gives each point a count; the counts of a sample sum to n. Our own measures are evaluated under
-many counts at once; any other function is called once per resample. Independent samples (ID and OOD) are resampled
-independently, arrays of one sample (confidence and correctness) together.
+A resample of n points gives each point a count; the counts of a sample sum to n. Independent samples (ID and OOD) are
+resampled independently, arrays of one sample (confidence and correctness) together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from torch import Tensor
 
-from calibrant.metrics.functional import Array, Functional, builder
+from calibrant.metrics.functional import Array, Functional, Indices
 
 Method = Literal["basic", "percentile"]
 _ENTRIES = 2**21
@@ -37,159 +35,92 @@ class Band:
     low: Array
     high: Array
 
+    def interval(self) -> Interval:
+        """The interval of a measure of one number."""
+        return Interval(float(self.estimate), float(self.low), float(self.high))
 
-def bootstrap(
-    measure: Callable[..., float],
-    *arrays: Any,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    method: Method = "basic",
-    groups: Sequence[int] | None = None,
-    **options: Any,
-) -> Interval:
-    """A bootstrap confidence interval of `measure(*arrays, **options)`.
-
-    `measure` is one of ours or any function of arrays. `groups` says, for another function, which of its arrays are
-    resampled together: (0, 0, 1) for a function of (confidence, correct, ood_confidence); by default all are.
-
-    The basic method reflects the resamples' quantiles about the estimate, [2 e - q_high, 2 e - q_low], cut to the
-    range of the measure. A plug-in ECE or TV lies above the truth, and its resamples lie above it by as much again:
-    percentile intervals then lie too high, while the reflection takes most of the bias out. For the same reason an
-    estimate can lie above its own interval, and a true ECE or TV of exactly 0 is covered
-    far less often than `level`. `method="percentile"` gives [q_low, q_high].
-
-    Resamples in which the measure is undefined (NaN) are left out; if they are more than half, the limits are NaN.
-
-    >>> from calibrant.metrics import accuracy
-    >>> bootstrap(accuracy, [1] * 80 + [0] * 20, seed=1)
-    Interval(estimate=0.8, low=0.73, high=0.89)
-    """
-    functional = _functional(measure, arrays, options, groups)
-    return Interval(*(float(part) for part in _limits(functional, resamples, level, seed, method)))
+    def intervals(self) -> list[Interval]:
+        """One interval per entry."""
+        return [Interval(*row) for row in np.stack([self.estimate, self.low, self.high], axis=1).tolist()]
 
 
-def bootstrap_difference(
-    measure: Callable[..., float],
-    first: Sequence[Any],
-    second: Sequence[Any],
+def resampled_band(
+    functional: Functional,
+    counts: Sequence[Array] | None = None,
     *,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
+    resamples: int,
+    level: float,
+    seed: int,
     method: Method = "basic",
-    groups: Sequence[int] | None = None,
-    **options: Any,
-) -> Interval:
-    """An interval of `measure(*first) - measure(*second)` for two systems on the same points (paired).
-
-    Both are resampled with the same counts, so what the points have in common cancels. Arguments as of `bootstrap`.
-
-    >>> from calibrant.metrics import accuracy
-    >>> bootstrap_difference(accuracy, [[1, 1, 1, 0]], [[1, 1, 0, 0]]).estimate
-    0.25
-    """
-    one, other = (_functional(measure, arrays, options, groups) for arrays in (first, second))
-    if one.sizes != other.sizes:
-        raise ValueError(
-            f"second has {other.sizes} points, but first has {one.sizes}: a paired difference needs the same"
-        )
-    low, high = one.bounds
-
-    def under(*weights: Array) -> Array:
-        return one.under(*weights) - other.under(*weights)
-
-    difference = Functional(one.sizes, under, (low - high, high - low))
-    return Interval(*(float(part) for part in _limits(difference, resamples, level, seed, method)))
-
-
-def bootstrap_band(
-    measure: Callable[..., Array],
-    *arrays: Any,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    method: Method = "basic",
-    groups: Sequence[int] | None = None,
-    **options: Any,
 ) -> Band:
-    """Intervals, one per entry, of a measure that returns an array, such as `bin_accuracy` or `selective_risk`.
-
-    Each entry is covered with probability `level`, the whole curve with less. Arguments as of `bootstrap`.
-    """
-    return Band(*_limits(_functional(measure, arrays, options, groups), resamples, level, seed, method))
-
-
-def _functional(
-    measure: Callable[..., Any], arrays: Sequence[Any], options: dict[str, Any], groups: Sequence[int] | None
-) -> Functional:
-    build = builder(measure)
-    if build is None:
-        return _looped(measure, arrays, options, groups)
-    if groups is not None:
-        raise ValueError("groups is for functions of your own: this measure knows which arrays belong together")
-    return build(*arrays, **options)
-
-
-def _looped(
-    measure: Callable[..., Any], arrays: Sequence[Any], options: dict[str, Any], groups: Sequence[int] | None
-) -> Functional:
-    """A function of arrays as a functional of integer counts: a point that counts twice is passed twice."""
-    values = [value if isinstance(value, Tensor) else np.asarray(value) for value in arrays]
-    sample = list(groups) if groups is not None else [0] * len(values)
-    if len(sample) != len(values) or not values:
-        raise ValueError(f"groups must name the sample of each of the {len(values)} arrays")
-    names = sorted(set(sample))
-    lengths = [{len(value) for value, group in zip(values, sample) if group == name} for name in names]
-    if any(len(found) > 1 or 0 in found for found in lengths):
-        raise ValueError(
-            "arrays resampled together must be non-empty and of one length; use groups for separate samples"
-        )
-
-    def under(*weights: Array) -> Array:
-        results = []
-        for counts in zip(*weights):
-            index = [np.repeat(np.arange(len(count)), count.astype(np.int64)) for count in counts]
-            results.append(measure(*(value[index[names.index(g)]] for value, g in zip(values, sample)), **options))
-        return np.asarray(results, np.float64)
-
-    return Functional(tuple(found.pop() for found in lengths), under, (-np.inf, np.inf))
-
-
-def _limits(
-    functional: Functional, resamples: int, level: float, seed: int, method: Method
-) -> tuple[Array, Array, Array]:
-    """Estimate, lower and upper limit."""
+    """Intervals of each entry of `functional`; `counts` as of `resampled`, the rest as of `bootstrap`."""
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, not {resamples}")
+    estimate, draws = functional.value(counts), resampled(functional, counts, resamples=resamples, seed=seed)
+    return Band(estimate, *limits(estimate, draws, level, functional.bounds, method))
+
+
+def limits(
+    estimate: Array | float,
+    draws: Array,
+    level: float,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+    method: Method = "basic",
+) -> tuple[Array, Array]:
+    """Lower and upper limit of `estimate`, () or (k,), from its value in R resamples, `draws` (R,) or (R, k).
+
+    Methods as of `bootstrap`. NaN where the estimate is not finite or more than half of its draws are NaN; fewer are
+    left out.
+
+    >>> low, high = limits(0.5, np.array([0.4, 0.5, 0.7, np.nan]), level=0.5)
+    >>> float(low), float(high)
+    (0.4, 0.55)
+    """
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), not {level}")
     if method not in ("basic", "percentile"):
         raise ValueError(f'method must be "basic" or "percentile", not {method!r}')
-    estimate = functional.value()
-    draws = _draws(functional, resamples, seed)
-    defined = ~np.isnan(draws)
-    usable = (2 * defined.sum(0) >= resamples) & np.isfinite(estimate)
-    safe = np.where(usable, draws, 0)
-    low, high = np.nanquantile(safe, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    usable = (2 * (~np.isnan(draws)).sum(0) >= len(draws)) & np.isfinite(estimate)
+    low, high = np.nanquantile(np.where(usable, draws, 0), [(1 - level) / 2, (1 + level) / 2], axis=0)
     if method == "basic":
         low, high = 2 * estimate - high, 2 * estimate - low
-    low, high = (np.where(usable, np.clip(limit, *functional.bounds), np.nan) for limit in (low, high))
-    return estimate, low, high
+    return np.where(usable, np.clip(low, *bounds), np.nan), np.where(usable, np.clip(high, *bounds), np.nan)
 
 
-def _draws(functional: Functional, resamples: int, seed: int) -> Array:
-    """The functional under `resamples` multinomial counts, a few million at a time."""
+def resampled(functional: Functional, counts: Sequence[Array] | None = None, *, resamples: int, seed: int) -> Array:
+    """The functional in `resamples` resamples, (R,) or (R, k), evaluated a few million weights at a time.
+
+    `counts` holds (n,) for each sample: how many inputs each row stands for; None: one everywhere. A resample of N
+    inputs in rows with counts c is a multinomial draw of N with probabilities c / N: the bootstrap of the inputs,
+    summed over rows.
+    """
     streams = [np.random.default_rng((seed, sample)) for sample in range(len(functional.sizes))]
     rows = max(1, _ENTRIES // sum(functional.sizes))
     parts = []
     for start in range(0, resamples, rows):
-        count = min(rows, resamples - start)
-        parts.append(functional.under(*(_counts(rng, count, n) for rng, n in zip(streams, functional.sizes))))
+        size = min(rows, resamples - start)
+        if counts is None:
+            weights = [resampling_counts(rng, size, n) for rng, n in zip(streams, functional.sizes)]
+        else:
+            weights = [_multinomial(rng, size, count) for rng, count in zip(streams, counts)]
+        parts.append(functional.under(*weights))
     return np.concatenate(parts)
 
 
-def _counts(rng: np.random.Generator, rows: int, n: int) -> Array:
+def resampling_counts(rng: np.random.Generator, rows: int, n: int) -> Array:
     """How often each of n points is drawn in n draws with replacement, (rows, n)."""
     drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+
+
+def _multinomial(rng: np.random.Generator, rows: int, count: Array) -> Array:
+    return rng.multinomial(round(count.sum()), count / count.sum(), rows).astype(np.float64)
+
+
+def seed_shares(counts: Array | Indices, seeds: int) -> Array:
+    """How much each of S seeds counts in their mean when it was drawn v times: (1 + sqrt(S / (S - 1)) (v - 1)) / S.
+
+    Plain resampling of S seeds has the variance (S - 1) / S of what S seeds really have; the root restores it.
+    """
+    shares: Array = (1 + np.sqrt(seeds / (seeds - 1)) * (counts - 1)) / seeds
+    return shares

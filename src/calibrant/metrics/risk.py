@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from calibrant import checks
-from calibrant.metrics.functional import Array, Functional, array, bin_sums, curve, measure
-from calibrant.metrics.inputs import fraction, scores
+from calibrant.metrics.arguments import fraction, scores
+from calibrant.metrics.functional import Array, Functional, array, curve, measure
+from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +30,8 @@ def risk_coverage(acceptance: Any, correct: Any) -> RiskCoverage:
     array([0. , 0.333, 0.5 ])
     """
     value, wrong = _inputs(acceptance, correct)
-    covered, risk = _curve(value, wrong, np.ones((1, len(value))))
-    return RiskCoverage(covered[0], risk[0], np.unique(value)[::-1])
+    covered, risk = _curve(value, wrong)(np.ones((1, len(value))))
+    return RiskCoverage(covered[0], risk[0], falling(value)[0])
 
 
 @measure
@@ -44,9 +45,10 @@ def aurc(acceptance: Any, correct: Any) -> Functional:
     0.208
     """
     value, wrong = _inputs(acceptance, correct)
+    curve_under = _curve(value, wrong)
 
     def under(weights: Array) -> Array:
-        covered, risk = _curve(value, wrong, weights)
+        covered, risk = curve_under(weights)
         area: Array = (np.diff(covered, axis=1, prepend=0.0) * risk).sum(1)
         return area
 
@@ -64,11 +66,11 @@ def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) ->
     goals = [fraction("coverages", goal) for goal in coverages]
     if not goals:
         raise ValueError("coverages is empty")
+    curve_under = _curve(value, wrong)
 
     def under(weights: Array) -> Array:
-        covered, risk = _curve(value, wrong, weights)
-        first = np.stack([(covered >= goal).argmax(1) for goal in goals], axis=1)
-        return np.take_along_axis(risk, first, axis=1)
+        covered, risk = curve_under(weights)
+        return np.take_along_axis(risk, first_reaching(covered, goals), axis=1)
 
     return Functional((len(value),), under)
 
@@ -79,9 +81,12 @@ def _inputs(acceptance: Any, correct: Any) -> tuple[Array, Array]:
     return value, 1 - array(right)
 
 
-def _curve(acceptance: Array, wrong: Array, weights: Array) -> tuple[Array, Array]:
-    """Coverage and risk (R, G) at each of the G distinct acceptances, falling."""
-    falling, level = np.unique(-acceptance, return_inverse=True)
-    count = np.cumsum(bin_sums(level, weights, len(falling)), axis=1)
-    errors = np.cumsum(bin_sums(level, weights * wrong, len(falling)), axis=1)
-    return count / count[:, -1:], errors / np.maximum(count, np.finfo(float).tiny)
+def _curve(acceptance: Array, wrong: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """A function from weights (R, n) to coverage and risk (R, G) at each of the G distinct acceptances, falling."""
+    levels, place = falling(acceptance)
+
+    def under(weights: Array) -> tuple[Array, Array]:
+        count, errors = (cumulated(place, part, len(levels)) for part in (weights, weights * wrong))
+        return count / count[:, -1:], errors / np.maximum(count, np.finfo(float).tiny)
+
+    return under

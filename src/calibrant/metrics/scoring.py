@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from calibrant import checks
+from calibrant.metrics.arguments import probabilities_and_labels
 from calibrant.metrics.functional import Functional, array, mean_of, measure
-from calibrant.metrics.inputs import probabilities_and_labels
 
 
 @measure

@@ -6,34 +6,31 @@ together. A coverage xi stands for the smallest achievable coverage that is at l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibrant import checks
-from calibrant.metrics.calibration import Binning, binned_error
-from calibrant.metrics.functional import Array, Functional, array, bin_sums, mean_of, measure
-from calibrant.metrics.inputs import confidence_and_correct, fraction, scores
+from calibrant.metrics.arguments import acceptance_or_confidence, confidence_and_correct, fraction, scores
+from calibrant.metrics.calibration import Binning, expected_calibration_error
+from calibrant.metrics.functional import Array, Functional, functional_of, mean_of, measure
+from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 Rule = Callable[[Array], Array]
 
 
-def threshold_rule(acceptance: Array, coverage: float) -> Rule:
-    """A function from weights (R, n) to the thresholds (R,) at which `acceptance` >= threshold covers `coverage`.
+def threshold_rule(acceptance: Array, coverages: Sequence[float]) -> Rule:
+    """A function from weights (R, n) to the thresholds (R, K) at which `acceptance` >= threshold covers K `coverages`.
 
     Coverage 1 means that nothing is rejected, be it like these points or not: its threshold is minus infinity.
     """
-    goal = fraction("coverage", coverage)
-    falling, level = np.unique(-acceptance, return_inverse=True)
+    goals = np.array([fraction("coverage", coverage) for coverage in coverages])
+    levels, place = falling(acceptance)
 
     def thresholds(weights: Array) -> Array:
-        if goal == 1:
-            return np.full(len(weights), -np.inf)
-        covered = np.cumsum(bin_sums(level, weights, len(falling)), axis=1)
-        result: Array = -falling[(covered / covered[:, -1:] >= goal).argmax(1)]
-        return result
+        covered = cumulated(place, weights, len(levels))
+        return np.where(goals == 1, -np.inf, levels[first_reaching(covered / covered[:, -1:], goals)])
 
     return thresholds
 
@@ -47,7 +44,7 @@ def threshold_at_coverage(acceptance: Any, coverage: float) -> float:
     0.8
     """
     value = scores("acceptance", acceptance)
-    return float(threshold_rule(value, coverage)(np.ones((1, len(value))))[0])
+    return float(threshold_rule(value, [coverage])(np.ones((1, len(value))))[0, 0])
 
 
 @measure
@@ -70,7 +67,7 @@ def selective_accuracy(confidence: Any, correct: Any, acceptance: Any = None, *,
     1.0
     """
     _, right = confidence_and_correct(confidence, correct)
-    return _accepted(mean_of(right, (0.0, 1.0)), _acceptance(confidence, acceptance), coverage)
+    return _accepted(mean_of(right, (0.0, 1.0)), acceptance_or_confidence(acceptance, confidence), coverage)
 
 
 @measure
@@ -88,8 +85,8 @@ def selective_calibration_error(
     >>> selective_calibration_error([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 0], coverage=0.25)
     0.1
     """
-    whole = binned_error(confidence, correct, bins, binning)
-    return _accepted(whole, _acceptance(confidence, acceptance), coverage)
+    whole = functional_of(expected_calibration_error, confidence, correct, bins, binning=binning)
+    return _accepted(whole, acceptance_or_confidence(acceptance, confidence), coverage)
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ def selective(confidence: Any, correct: Any, acceptance: Any = None, *, coverage
     >>> selective([0.9, 0.8, 0.8, 0.6], [1, 1, 0, 0], coverage=0.5)
     Selective(threshold=0.8, coverage=0.75, accepted=3, accuracy=0.667, calibration_error=0.233)
     """
-    order = _acceptance(confidence, acceptance)
+    order = acceptance_or_confidence(acceptance, confidence)
     threshold = threshold_at_coverage(order, coverage)
     accepted = int((order >= threshold).sum())
     return Selective(
@@ -123,20 +120,11 @@ def selective(confidence: Any, correct: Any, acceptance: Any = None, *, coverage
     )
 
 
-def _acceptance(confidence: Any, acceptance: Any) -> Array:
-    level = checks.unit_interval("confidence", confidence)
-    if acceptance is None:
-        return array(level)
-    value = scores("acceptance", acceptance)
-    checks.same_length("acceptance", checks.tensor("acceptance", value), "confidence", level)
-    return value
-
-
 def _accepted(whole: Functional, acceptance: Array, coverage: float) -> Functional:
     """A functional of the accepted points alone: those below the threshold count nothing."""
-    rule = threshold_rule(acceptance, coverage)
+    rule = threshold_rule(acceptance, [coverage])
 
     def under(weights: Array) -> Array:
-        return whole.under(weights * (acceptance >= rule(weights)[:, None]))
+        return whole.under(weights * (acceptance >= rule(weights)))
 
     return Functional(whole.sizes, under, whole.bounds)

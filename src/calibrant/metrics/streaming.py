@@ -16,7 +16,7 @@ from calibrant import checks
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.calibration import ReliabilityDiagram
 from calibrant.metrics.functional import array
-from calibrant.metrics.variation import variation_under
+from calibrant.metrics.variation import histogram_variation
 
 try:
     from torchmetrics import Metric
@@ -124,9 +124,5 @@ class StreamingTotalVariation(Metric):
     def compute(self) -> Tensor:
         """The TV, a float32 scalar; NaN until a point of either kind was seen."""
         counts = array(self.histograms)
-        sizes = counts.sum(1)
-        if not sizes.all():
-            return torch.tensor(float("nan"), device=self.histograms.device)
-        p, q = counts / sizes[:, None]
-        value = variation_under(p[None], q[None], sizes[:1], sizes[1:], corrected=self.corrected)
+        value = histogram_variation(counts[:1], counts[1:], corrected=self.corrected)
         return torch.tensor(float(value[0]), device=self.histograms.device)

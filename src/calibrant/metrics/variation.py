@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def total_variation(id_confidence: Any, ood_confidence: Any, bins: int = 15, *, 
     >>> total_variation([0.95, 0.99, 0.2], [0.1, 0.15, 0.98])
     0.333
     """
-    return confidence_variation(id_confidence, ood_confidence, bins, corrected)
+    pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
+    return Functional(pair.sizes, lambda *weights: histogram_variation(*pair.histograms(*weights), corrected=corrected))
 
 
 @measure
@@ -35,28 +37,54 @@ def ood_detection_probability(
     >>> ood_detection_probability([0.95, 0.99, 0.9], [0.1, 0.3, 0.2])
     1.0
     """
-    variation = confidence_variation(id_confidence, ood_confidence, bins, corrected)
-    return Functional(variation.sizes, lambda *weights: (1 + variation.under(*weights)) / 2, (0.5, 1.0))
+    pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
+
+    def under(*weights: Array) -> Array:
+        return detection_probability(*pair.histograms(*weights), corrected=corrected)
+
+    return Functional(pair.sizes, under, (0.5, 1.0))
 
 
-def confidence_variation(id_confidence: Any, ood_confidence: Any, bins: int, corrected: bool) -> Functional:
-    """The functional of `total_variation`: weights (R, n) of the ID and (R, k) of the OOD points."""
-    first = confidence_bins("id_confidence", id_confidence, bins)
-    second = confidence_bins("ood_confidence", ood_confidence, bins)
+def detection_probability(id_mass: Array, ood_mass: Array, *, corrected: bool) -> Array:
+    """(1 + TV) / 2 between histograms (R, M), (R,); NaN where one is empty."""
+    return (1 + histogram_variation(id_mass, ood_mass, corrected=corrected)) / 2
 
-    def under(id_weights: Array, ood_weights: Array) -> Array:
-        sizes = id_weights.sum(1), ood_weights.sum(1)
-        p = divide(bin_sums(first, id_weights, bins), sizes[0][:, None])
-        q = divide(bin_sums(second, ood_weights, bins), sizes[1][:, None])
-        return variation_under(p, q, *sizes, corrected=corrected)
 
-    return Functional((len(first), len(second)), under)
+@dataclass(frozen=True)
+class ConfidencePair:
+    """The confidences of an ID sample (n,) and an OOD sample (k,), checked and binned."""
+
+    id_bins: Indices
+    ood_bins: Indices
+    bins: int
+
+    @classmethod
+    def of(cls, id_confidence: Any, ood_confidence: Any, bins: int) -> ConfidencePair:
+        """Check and bin."""
+        id_bins = confidence_bins("id_confidence", id_confidence, bins)
+        return cls(id_bins, confidence_bins("ood_confidence", ood_confidence, bins), bins)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """(n, k)."""
+        return len(self.id_bins), len(self.ood_bins)
+
+    def histograms(self, id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
+        """How much weighs in each of M bins, (R, M) twice, under weights (R, n) and (R, k)."""
+        return bin_sums(self.id_bins, id_weights, self.bins), bin_sums(self.ood_bins, ood_weights, self.bins)
 
 
 def confidence_bins(name: str, confidence: Any, bins: int) -> Indices:
     """The bin of each of the checked confidences."""
     index: Indices = bin_index(checks.unit_interval(name, confidence), checked_bins(bins)).cpu().numpy()
     return index
+
+
+def histogram_variation(id_mass: Array, ood_mass: Array, *, corrected: bool) -> Array:
+    """The total variation (R,) between histograms (R, M) of what weighs in each bin; NaN where one is empty."""
+    n, k = id_mass.sum(1), ood_mass.sum(1)
+    p, q = divide(id_mass, n[:, None]), divide(ood_mass, k[:, None])
+    return variation_under(p, q, n, k, corrected=corrected)
 
 
 def variation_under(p: Array, q: Array, n: Array, k: Array, *, corrected: bool) -> Array:

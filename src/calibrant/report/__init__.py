@@ -1,13 +1,13 @@
 """Figures in the style of scikit-learn's displays, and the self-contained page."""
 
-from calibrant.report.coverage import CoverageDisplay
-from calibrant.report.figures import Display, save_figure
-from calibrant.report.histogram import ConfidenceHistogramDisplay
+from calibrant.report.coverage_display import CoverageDisplay
+from calibrant.report.display import Display, save_figure
+from calibrant.report.histogram_display import ConfidenceHistogramDisplay
 from calibrant.report.page import Example, pick_examples, write_page
-from calibrant.report.reliability import ReliabilityDisplay
-from calibrant.report.risk import RiskCoverageDisplay
+from calibrant.report.reliability_display import ReliabilityDisplay
+from calibrant.report.risk_display import RiskCoverageDisplay
 from calibrant.report.style import LineStyle, line_styles
-from calibrant.report.tradeoff import TradeOffDisplay, pareto
+from calibrant.report.tradeoff_display import TradeOffDisplay, pareto
 
 __all__ = [
     "ConfidenceHistogramDisplay",

@@ -1,4 +1,4 @@
-"""Colours and lines that are the same in every figure and on the page, and that the colour-blind can tell apart.
+"""Colors and lines that are the same in every figure and on the page, and that the color-blind can tell apart.
 
 The hues are those of Okabe and Ito. A scheme has the hue of its base (FNN, CFNN, BNN, CBNN), a dash if it was
 fine-tuned with confidence minimization, and a heavy line if it is selective; other systems take hues in turn.
@@ -24,7 +24,7 @@ _DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1, 2), (6, 2, 1, 2))
 
 @dataclass(frozen=True)
 class LineStyle:
-    """The colour of a system, its dashes (lengths on and off; none: solid) and its width."""
+    """The color of a system, its dashes (lengths on and off; none: solid) and its width."""
 
     color: str
     dash: tuple[int, ...] = ()

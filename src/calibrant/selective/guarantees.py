@@ -9,14 +9,13 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.metrics.functional import Array
 from calibrant.selective.thresholds import Threshold
 
 Measure = Literal["error", "calibration"]
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

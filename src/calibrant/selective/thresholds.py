@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.metrics import threshold_at_coverage
 
 
 @dataclass(frozen=True)
@@ -24,29 +25,24 @@ class Threshold:
         return self.value
 
 
-def check_coverage(coverage: float) -> float:
-    """`coverage` if it lies in [0, 1]."""
-    if not 0 <= coverage <= 1:
-        raise ValueError(f"coverage must lie in [0, 1], not {coverage}")
-    return float(coverage)
-
-
 def threshold_for_coverage(gate: Tensor, coverage: float) -> Threshold:
     """The threshold with the smallest achievable coverage of `gate` (n,) that is at least `coverage`.
 
-    Ties are accepted together. Coverage 0 accepts nothing and coverage 1 everything, on any data.
+    Ties are accepted together. Coverage 0 accepts nothing, on any data. Where `coverage` takes all n, as 1 does, the
+    threshold is minus infinity: everything is accepted, on any data.
 
     >>> import torch
     >>> threshold_for_coverage(torch.tensor([0.1, 0.4, 0.4, 0.9]), 0.5)
     Threshold(value=0.4000000059604645, wanted=0.5, achieved=0.75, accepted=3, total=4)
     """
-    checks.finite("gate", checks.floating("gate", gate, dims=1))
-    coverage, total = check_coverage(coverage), len(gate)
-    wanted = math.ceil(coverage * total)
-    if wanted > 0 and (wanted - 1) / total >= coverage:  # the product was rounded up, as in 0.07 * 100
-        wanted -= 1
-    if wanted == 0:
-        return Threshold(math.inf, coverage, 0.0, 0, total)
-    value = float(gate.topk(wanted).values[-1])
+    total = len(checks.finite("gate", checks.floating("gate", gate, dims=1)))
+    if not 0 <= coverage <= 1:
+        raise ValueError(f"coverage must lie in [0, 1], not {coverage}")
+    if coverage == 0:
+        value = math.inf
+    elif coverage > (total - 1) / total:
+        value = -math.inf
+    else:
+        value = threshold_at_coverage(gate, coverage)
     accepted = int((gate >= value).sum())
-    return Threshold(-math.inf if wanted == total else value, coverage, accepted / total, accepted, total)
+    return Threshold(value, float(coverage), accepted / total, accepted, total)

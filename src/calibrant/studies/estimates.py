@@ -13,6 +13,7 @@ import numpy as np
 
 from calibrant.metrics import Interval
 from calibrant.metrics.functional import Array
+from calibrant.metrics.resampling import limits, seed_shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +42,8 @@ class Estimate:
 
     def interval(self, level: float = 0.95, bounds: tuple[float, float] = (-np.inf, np.inf)) -> Interval:
         """The basic bootstrap interval; NaN where more than half of the draws are undefined."""
-        if not np.isfinite(self.value) or 2 * np.isnan(self.draws).sum() > len(self.draws):
-            return Interval(self.value, np.nan, np.nan)
-        low, high = np.nanquantile(self.draws, [(1 - level) / 2, (1 + level) / 2])
-        limits = np.clip([2 * self.value - high, 2 * self.value - low], *bounds)
-        return Interval(self.value, float(limits[0]), float(limits[1]))
+        low, high = limits(self.value, self.draws, level, bounds)
+        return Interval(self.value, float(low), float(high))
 
 
 def _as_estimate(value: Estimate | float, like: Estimate) -> Estimate:
@@ -66,5 +64,4 @@ def over_seeds(values: Sequence[float], draws: Array) -> Estimate:
     if seeds == 1:
         return Estimate(mean, draws[0])
     counts = np.random.default_rng(seeds).multinomial(seeds, np.full(seeds, 1 / seeds), resamples).T
-    share = (1 + np.sqrt(seeds / (seeds - 1)) * (counts - 1)) / seeds
-    return Estimate(mean, (share * draws).sum(0))
+    return Estimate(mean, (seed_shares(counts, seeds) * draws).sum(0))

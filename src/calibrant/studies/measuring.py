@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import Evaluation, threshold_source, thresholds
-from calibrant.evaluation.measures import IdCase, OodCase, is_few
+from calibrant.evaluation import CURVE_MEASURES, Evaluation, threshold_source, thresholds
+from calibrant.evaluation.measures import accuracy_and_ece
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
-from calibrant.metrics.functional import Array, builder
-from calibrant.metrics.variation import confidence_bins
+from calibrant.metrics.detection_at_coverage import detection_rates, is_few
+from calibrant.metrics.functional import Array, functional_of
+from calibrant.metrics.resampling import resampling_counts
+from calibrant.metrics.variation import ConfidencePair, confidence_bins
 from calibrant.predictions import Predictions
 
 DIGITS = 5
-ACCEPTED_MEASURES = ("ood_acceptance", "detection", "detection_corrected", "system_rate", "system_rate_corrected")
 
 
 def resamples(size: int, sample: int, count: int) -> Array:
@@ -31,9 +32,7 @@ def resamples(size: int, sample: int, count: int) -> Array:
 
 @lru_cache(maxsize=16)
 def _counts(size: int, sample: int, count: int) -> NDArray[np.uint8]:
-    rng = np.random.default_rng((sample, size))
-    drawn = rng.integers(size, size=(count, size)) + size * np.arange(count)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=count * size).reshape(count, size)
+    counts = resampling_counts(np.random.default_rng((sample, size)), count, size)
     return np.concatenate([np.ones((1, size)), counts]).astype(np.uint8)
 
 
@@ -64,7 +63,7 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
     inside = evaluation.id
     weights = resamples(len(inside), 0, count)
     kept = weights * (inside.acceptance >= cut)
-    right, error = IdCase.of(inside, bins).values(kept).T
+    right, error = accuracy_and_ece(inside, bins).under(kept).T
     accepted = {"test": int(kept[0].sum())}
     measures = {
         "coverage": entry(kept.sum(1) / weights.sum(1)),
@@ -76,11 +75,9 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
         other = resamples(len(outside), 1 + position, count)[rows]
         kept_ood = other * (outside.acceptance >= cut)
         accepted[name] = int(kept_ood[0].sum())
-        sizes = weights[rows].sum(1), other.sum(1)
-        values = OodCase.of(inside, outside, bins).values(sizes, (kept[rows], kept_ood))
-        if is_few(accepted["test"], accepted[name]):
-            values[:, 1:3] = np.nan
-        for label, column in zip(ACCEPTED_MEASURES, values.T):
+        sizes, few = (weights[rows].sum(1), other.sum(1)), is_few(accepted["test"], accepted[name])
+        masses = ConfidencePair.of(inside.confidence, outside.confidence, bins).histograms(kept[rows], kept_ood)
+        for label, column in zip(CURVE_MEASURES, detection_rates(*masses, *sizes, few=few).T):
             measures[f"{label}:{name}"] = entry(column)
         if wanted == 1:
             measures.update(detector(1 - inside.confidence, 1 - outside.confidence, name, 1 + position, count))
@@ -90,12 +87,10 @@ def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int
 def detector(id_score: Any, ood_score: Any, name: str, sample: int, count: int) -> dict[str, Any]:
     """AUROC and FPR95 of an OOD score against the set `name`, by measure."""
     weights = resamples(len(id_score), 0, count), resamples(len(ood_score), sample, count)
-    found = {}
-    for label, function in (("auroc", auroc), ("fpr95", fpr_at_tpr)):
-        build = builder(function)
-        assert build is not None
-        found[f"{label}:{name}"] = entry(build(id_score, ood_score).under(*weights))
-    return found
+    return {
+        f"{label}:{name}": entry(functional_of(function, id_score, ood_score).under(*weights))
+        for label, function in (("auroc", auroc), ("fpr95", fpr_at_tpr))
+    }
 
 
 def detectors(predictions: Mapping[str, Predictions], count: int) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def run(lab: Lab, studies: Sequence[Study], *, workers: int = 1) -> None:
 
 def draw(lab: Lab, study: Study, out: Path) -> Path:
     """Write tables, figures and the page of `study` from the records of `lab` below `out`; returns the folder."""
-    from calibrant.report.figures import save_figure
+    from calibrant.report.display import save_figure
 
     folder = out / study.name
     tables = study.tables(lab)

@@ -11,9 +11,9 @@ import numpy as np
 from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.functional import array
-from calibrant.report.figures import RC, percent_axis
-from calibrant.report.histogram import ConfidenceHistogramDisplay
-from calibrant.report.reliability import ReliabilityDisplay
+from calibrant.report.display import RC, percent_axis
+from calibrant.report.histogram_display import ConfidenceHistogramDisplay
+from calibrant.report.reliability_display import ReliabilityDisplay
 from calibrant.report.style import HEAT, ID_COLOR, LineStyle, line_styles, percent
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant.report.coverage import TITLES
+from calibrant.report.coverage_display import TITLES
 from calibrant.report.style import HEAT, ID_COLOR, MUTED, OVER, UNDER, LineStyle
 
 _SIZE = 250
@@ -18,7 +18,7 @@ _QUARTERS = (0, 0.25, 0.5, 0.75, 1)
 def chart_specs(styles: Mapping[str, LineStyle], *, ood: bool) -> dict[str, Any]:
     """Every chart by name, as JSON values; the data sets they read are `bins`, `shares`, `points` and `cursor`.
 
-    `ood`: whether there are OOD data; without them the trade-off has no colours.
+    `ood`: whether there are OOD data; without them the trade-off has no colors.
     """
     charts = {
         "reliability": _reliability(),
@@ -40,7 +40,7 @@ def javascript() -> str:
 
 
 def _dressed(chart: Any) -> Any:
-    """The common look: colours of text and lines are left to the style sheet, which knows light from dark."""
+    """The common look: colors of text and lines are left to the style sheet, which knows light from dark."""
     return (
         chart.configure(font="system-ui, sans-serif", background="transparent", aria=False)
         .configure_view(stroke=None)

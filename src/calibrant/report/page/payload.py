@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
 from calibrant.metrics import selective_risk
-from calibrant.metrics.functional import Array, builder
+from calibrant.metrics.functional import Array, functional_of
 from calibrant.report.page.examples import Example, pick_examples, thumbnail
 from calibrant.report.style import LineStyle
 
@@ -87,11 +87,8 @@ def _system(curve: Curves, group: list[Evaluation], style: LineStyle) -> dict[st
 
 
 def _risk(evaluation: Evaluation, coverages: Array) -> Array:
-    build = builder(selective_risk)
-    assert build is not None
-    functional = build(evaluation.id.acceptance, evaluation.id.correct, coverages.tolist())
-    risk: Array = functional.under(evaluation.id.weights[None])[0]
-    return risk
+    inside = evaluation.id
+    return functional_of(selective_risk, inside.acceptance, inside.correct, coverages.tolist()).value([inside.weights])
 
 
 def _mean(values: Array) -> list[float | None]:

@@ -35,6 +35,16 @@ def scores(name: str, value: Any) -> Array:
     return array(checks.finite(name, checks.floating(name, value, dims=1)))
 
 
+def acceptance_or_confidence(acceptance: Any, confidence: Any, prefix: str = "") -> Array:
+    """The acceptance (n,), or the confidence (n,) where it is None; `prefix` begins the names of both in messages."""
+    level = checks.unit_interval(f"{prefix}confidence", confidence)
+    if acceptance is None:
+        return array(level)
+    value = scores(f"{prefix}acceptance", acceptance)
+    checks.same_length(f"{prefix}acceptance", checks.tensor("acceptance", value), f"{prefix}confidence", level)
+    return value
+
+
 def fraction(name: str, value: float) -> float:
     """A number in (0, 1]."""
     if not (np.isfinite(value) and 0 < value <= 1):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.metrics import ReliabilityDiagram, reliability_diagram
-from calibrant.report.figures import RC, Display, percent_axis, styled
+from calibrant.report.display import RC, Display, percent_axis, styled
 from calibrant.report.style import ID_COLOR, INK, MUTED, OVER, UNDER, percent
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Accuracy against ECE, with OOD detection as colour."""
+"""Accuracy against ECE, with OOD detection as color."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrant import checks
 from calibrant.evaluation import Row
 from calibrant.metrics.functional import Array, array
-from calibrant.report.figures import RC, Display, percent_axis, styled
+from calibrant.report.display import RC, Display, percent_axis, styled
 from calibrant.report.style import HEAT, INK, MUTED
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TradeOffDisplay(Display):
     def from_values(
         cls, accuracy: Any, ece: Any, *, detection: Any = None, names: Sequence[str] = (), ax: Axes | None = None
     ) -> TradeOffDisplay:
-        """Draw systems given by their accuracy (n,), ECE (n,) and, as colour, OOD detection probability (n,)."""
+        """Draw systems given by their accuracy (n,), ECE (n,) and, as color, OOD detection probability (n,)."""
         right = checks.unit_interval("accuracy", accuracy)
         error = checks.unit_interval("ece", ece)
         checks.same_length("ece", error, "accuracy", right)

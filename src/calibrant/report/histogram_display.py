@@ -12,7 +12,7 @@ from calibrant.metrics import ood_detection_probability
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.functional import Array, array
 from calibrant.metrics.variation import confidence_bins
-from calibrant.report.figures import RC, Display, percent_axis, styled
+from calibrant.report.display import RC, Display, percent_axis, styled
 from calibrant.report.style import ID_COLOR, OOD_COLORS, percent
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.evaluation import DEFAULT_COVERAGES, Curves, Evaluation, coverage_curves
 from calibrant.metrics.functional import Array
-from calibrant.report.figures import RC, Display, outside_legend, percent_axis, styled
+from calibrant.report.display import RC, Display, outside_legend, percent_axis, styled
 from calibrant.report.style import line_styles
 
 TITLES = {

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibrant.evaluation.systems import Evaluation
+from calibrant.metrics.arguments import fraction
 from calibrant.metrics.functional import Array
-from calibrant.metrics.inputs import fraction
+from calibrant.metrics.ordering import cumulated, falling
+from calibrant.metrics.selection import threshold_rule
 from calibrant.predictions import Predictions
 
 
@@ -18,10 +20,10 @@ def thresholds(evaluation: Evaluation, coverages: Sequence[float]) -> Array:
     Each gives the smallest coverage of that data that is at least the wanted one, ties being accepted together.
     Coverage 1 accepts everything on any data: the threshold is then -infinity.
     """
-    goals = np.array([fraction("coverages", coverage) for coverage in coverages])
-    falling, covered = _ladder(evaluation)
-    first = np.minimum(np.searchsorted(covered, goals, side="left"), len(falling) - 1)
-    return np.where(goals == 1, -np.inf, falling[first])
+    goals = [fraction("coverages", coverage) for coverage in coverages]
+    source = evaluation.validation or evaluation.id
+    result: Array = threshold_rule(source.acceptance, goals)(source.weights[None])[0]
+    return result
 
 
 def share_above(evaluation: Evaluation, outcome: Predictions) -> Array:
@@ -29,8 +31,10 @@ def share_above(evaluation: Evaluation, outcome: Predictions) -> Array:
 
     An input is accepted at a wanted coverage c just where c exceeds this share, or c = 1.
     """
-    falling, covered = _ladder(evaluation)
-    before = np.searchsorted(-falling, -outcome.acceptance, side="left")
+    source = evaluation.validation or evaluation.id
+    levels, place = falling(source.acceptance)
+    covered = cumulated(place, source.weights[None], len(levels))[0] / source.total
+    before = np.searchsorted(-levels, -outcome.acceptance, side="left")
     share: Array = np.append(0.0, covered)[before]
     return share
 
@@ -38,11 +42,3 @@ def share_above(evaluation: Evaluation, outcome: Predictions) -> Array:
 def threshold_source(evaluation: Evaluation) -> str:
     """`"validation"` or, with a threshold that the test data itself has set, `"test"`."""
     return "test" if evaluation.validation is None else "validation"
-
-
-def _ladder(evaluation: Evaluation) -> tuple[Array, Array]:
-    """The distinct acceptances, falling, of the data that set the threshold, and the coverage down to each."""
-    outcome = evaluation.validation or evaluation.id
-    rising, level = np.unique(-outcome.acceptance, return_inverse=True)
-    covered = np.cumsum(np.bincount(level, outcome.weights)) / outcome.weights.sum()
-    return -rising, covered

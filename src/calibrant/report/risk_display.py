@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.metrics import RiskCoverage, aurc, risk_coverage
-from calibrant.report.figures import RC, Display, outside_legend, percent_axis, styled
+from calibrant.report.display import RC, Display, outside_legend, percent_axis, styled
 from calibrant.report.style import LineStyle, line_styles, percent
 
 if TYPE_CHECKING:
