@@ -8,11 +8,11 @@ from typing import Any
 
 from calibrant.files import write_csv
 
-Listener = Callable[[list[dict[str, Any]]], None]
+RowListener = Callable[[list[dict[str, Any]]], None]
 
 
-def row_listener(folder: Path, *, tensorboard: bool = False) -> Listener:
-    """A function that is told all rows so far after every epoch and writes them into `folder`."""
+def row_listener(folder: Path, *, tensorboard: bool = False, also: RowListener | None = None) -> RowListener:
+    """A function that is told all rows so far after every epoch, writes them into `folder`, and tells `also`."""
     logger: Any = None
     if tensorboard:
         from lightning_fabric.loggers.tensorboard import TensorBoardLogger
@@ -24,5 +24,7 @@ def row_listener(folder: Path, *, tensorboard: bool = False) -> Listener:
         if logger is not None:
             logger.log_metrics({name: value for name, value in rows[-1].items() if name != "epoch"}, rows[-1]["epoch"])
             logger.save()
+        if also is not None:
+            also(rows)
 
     return listen

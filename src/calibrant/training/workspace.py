@@ -7,8 +7,9 @@ import copy
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ from calibrant.training.finetune import finetune
 from calibrant.training.fit import fit
 from calibrant.training.inputs import TrainingData, class_count
 from calibrant.training.logging import row_listener
+from calibrant.training.loop import Row
 from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
 from calibrant.training.outputs import Outputs
 from calibrant.training.predicting import predict_stage
@@ -49,6 +51,7 @@ class Workspace:
         out: the run directory; None takes a temporary one that goes with this object.
         network: a module of your own in place of `settings.backbone`; it is copied, and its weights are the start.
         progress: show bars; None shows them on a terminal.
+        on_epoch: told after every epoch which scheme is trained, and all rows of its metrics so far.
     """
 
     def __init__(
@@ -60,7 +63,9 @@ class Workspace:
         network: nn.Module | None = None,
         fabric: Fabric | None = None,
         progress: bool | None = None,
+        on_epoch: Callable[[Scheme, list[Row]], None] | None = None,
     ) -> None:
+        self.on_epoch = on_epoch
         self.data, self.settings, self.network, self.progress = data, settings, network, progress
         self.run = RunDirectory(tempfile.mkdtemp(prefix="calibrant-") if out is None else out)
         if out is None:
@@ -185,7 +190,11 @@ class Workspace:
             self.fabric,
             seed=self.settings.seed,
             saver=Saver(store, seconds=engine.checkpoint_seconds, steps=engine.checkpoint_steps),
-            on_epoch=row_listener(stage.path, tensorboard=engine.tensorboard),
+            on_epoch=row_listener(
+                stage.path,
+                tensorboard=engine.tensorboard,
+                also=None if self.on_epoch is None else partial(self.on_epoch, scheme),
+            ),
             progress=self.progress,
         )
         rows = finetune(task) if scheme.ocm else fit(task)
