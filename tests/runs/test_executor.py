@@ -142,6 +142,21 @@ def test_a_killed_worker_is_a_failure_of_its_task_alone(remote, tmp_path):
     assert retried["dies"].value == "survived"
 
 
+def test_the_first_failure_ends_what_works_beside_it(remote, tmp_path):
+    lock = threading.Lock()  # a listener may hold what cannot be pickled
+
+    def on_end(task, ended):
+        with lock:
+            (tmp_path / task.name).touch()
+
+    todo = [Task("long", tasks.where, 300), Task("bad", tasks.fail, "RunError")]
+    began = time.monotonic()
+    with pytest.raises(RunError, match=r"it went\s+wrong"):
+        remote().run(todo, Listener(on_end=on_end), stop_on_failure=True)
+    assert time.monotonic() - began < 200
+    assert (tmp_path / "bad").exists()
+
+
 def test_tasks_run_side_by_side(remote, tmp_path):
     ended = remote().run([Task(name, tasks.meet, (tmp_path, name)) for name in "ab"])
     assert {end.state for end in ended.values()} == {"finished"}

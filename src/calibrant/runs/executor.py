@@ -80,6 +80,14 @@ class Ended:
         kind = "" if isinstance(self.error, (ValueError, RunError)) else f"{type(self.error).__name__}: "
         return " ".join(f"{kind}{self.error}".split())
 
+    def portable(self) -> Ended:
+        """The same with an error that any process can read: of our kinds with its sentence, all others as a failure."""
+        if self.error is None:
+            return self
+        kinds = (ValueError, WorkerError, RunError)
+        kind = next((kind for kind in kinds if isinstance(self.error, kind)), WorkerError)
+        return Ended(error=kind(self.reason))
+
 
 class WorkerError(RunError):
     """A worker died, or failed in a way that was not foreseen: another attempt may succeed."""

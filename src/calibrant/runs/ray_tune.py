@@ -128,7 +128,7 @@ def _work(config: dict[str, Any], *, tasks: Sequence[Task], threads: int) -> Non
         tune.report(_report(task, message))
     if message.error is not None and may_succeed_again(message.error):
         raise message.error
-    tune.report({"ended": message})
+    tune.report({"ended": message.portable()})
 
 
 def _perform(task: Task, threads: int, send: Send) -> None:

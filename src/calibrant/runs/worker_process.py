@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
-from calibrant.files import RunError
 from calibrant.runs.executor import Ended, Listener, Task, WorkerError, perform
 from calibrant.runs.resources import environment
 
@@ -99,17 +98,9 @@ def _work(connection: Connection) -> None:
 def _serve(connection: Connection, task: Task) -> None:
     ended = perform(task, lambda message: connection.send(("message", message)))
     try:
-        connection.send(("ended", _portable(ended)))
+        connection.send(("ended", ended.portable()))
     except (AttributeError, TypeError, ValueError) as error:  # the value cannot be pickled
         connection.send(("ended", Ended(error=ValueError(f"the result of {task.name} cannot be sent: {error}"))))
-
-
-def _portable(ended: Ended) -> Ended:
-    """`ended` with an error that can be sent: of our kinds with the same sentence, all others as a failure."""
-    if ended.error is None:
-        return ended
-    known = next((kind for kind in (ValueError, WorkerError, RunError) if isinstance(ended.error, kind)), WorkerError)
-    return Ended(error=known(ended.reason))
 
 
 def _end_with_parent() -> None:
