@@ -36,7 +36,7 @@ from calibrant.training.predicting import predict_stage
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
 from calibrant.training.selecting import Selection, score_stage, select_stage
-from calibrant.training.task import Task
+from calibrant.training.task import StageTask
 from calibrant.training.validation import validate
 
 MODEL = "model.safetensors"
@@ -182,7 +182,7 @@ class Workspace:
     def _run(self, scheme: Scheme, stage: Stage, model: nn.Module) -> None:
         engine = self.settings.engine
         store = CheckpointStore(stage.path)
-        task = Task(
+        task = StageTask(
             model,
             self.data,
             scheme,
