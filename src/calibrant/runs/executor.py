@@ -28,7 +28,7 @@ from calibrant.runs.resources import cores, torch_threads
 Send = Callable[[Any], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """`function(argument, send)`, to be run once the tasks named in `after` have finished.
 
@@ -230,6 +230,7 @@ class Processes:
         try:
             while True:
                 while len(busy) < (self.workers or cores()) and (task := agenda.start()) is not None:
+                    idle = [worker for worker in idle if worker.alive]
                     worker = idle.pop() if idle else Worker()
                     busy[worker.connection] = worker
                     worker.give(task)

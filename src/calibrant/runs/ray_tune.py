@@ -86,10 +86,11 @@ class RayTune:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the listener is told of failures
         work = tune.with_parameters(_work, tasks=tuple(tasks), threads=self.resources.cpu)
         driver = _Driver(agenda, tasks)
+        starts, tells = _hooks(driver)
         tune.Tuner(
             tune.with_resources(work, self.resources.for_tune()),
             tune_config=tune.TuneConfig(
-                search_alg=driver.searcher(),
+                search_alg=starts,
                 num_samples=len(tasks),
                 scheduler=self._scheduler(tasks),
                 # A process serves many tasks, unless one of them may have been stopped in the middle of its work.
@@ -99,8 +100,8 @@ class RayTune:
                 name="tasks",
                 storage_path=folder,
                 failure_config=tune.FailureConfig(max_failures=self.retries),
-                callbacks=[driver.callback()],
-                stop=driver.stopper(),
+                callbacks=[tells],
+                stop=tells,
                 verbose=0,
             ),
         ).fit()
@@ -190,49 +191,33 @@ class _Driver:
             except Exception as error:
                 self.error = error
 
-    def searcher(self) -> Any:
-        """Asked by Ray Tune what to start."""
-        from ray.tune.search import Searcher
 
-        class Start(Searcher):  # type: ignore[misc]
-            def suggest(self, trial_id: str) -> Any:
-                return self.driver.start()
+def _hooks(driver: _Driver) -> tuple[Any, Any]:
+    """What Ray Tune asks for the next task, and what it tells everything else and asks whether to stop."""
+    from ray.tune import Callback, Stopper
+    from ray.tune.search import Searcher
 
-            def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-                pass  # the callback below knows more
+    class Start(Searcher):  # type: ignore[misc]
+        def suggest(self, trial_id: str) -> Any:
+            return driver.start()
 
-        return _led(Start(), self)
+        def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+            pass  # the other hook is told more
 
-    def callback(self) -> Any:
-        """Told by Ray Tune what happens."""
-        from ray.tune import Callback
+    class Tell(Callback, Stopper):  # type: ignore[misc]
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+            driver.hear(trial.config["task"], result)
 
-        class Tell(Callback):  # type: ignore[misc]
-            def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-                self.driver.hear(trial.config["task"], result)
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            driver.end(trial.config["task"], trial.last_result)
 
-            def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-                self.driver.end(trial.config["task"], trial.last_result)
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            driver.fail(trial.config["task"], Path(trial.error_file).read_text())
 
-            def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-                self.driver.fail(trial.config["task"], Path(trial.error_file).read_text())
+        def __call__(self, trial_id: str, result: Any) -> bool:
+            return False
 
-        return _led(Tell(), self)
+        def stop_all(self) -> bool:
+            return driver.error is not None
 
-    def stopper(self) -> Any:
-        """Asked by Ray Tune whether to stop everything."""
-        from ray.tune import Stopper
-
-        class Stop(Stopper):  # type: ignore[misc]
-            def __call__(self, trial_id: str, result: Any) -> bool:
-                return False
-
-            def stop_all(self) -> bool:
-                return self.driver.error is not None
-
-        return _led(Stop(), self)
-
-
-def _led(hook: Any, driver: _Driver) -> Any:
-    hook.driver = driver
-    return hook
+    return Start(), Tell()

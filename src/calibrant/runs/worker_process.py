@@ -29,10 +29,15 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs,), daemon=True)
-        self._started, self._busy, self.alive = False, False, True
+        self._started, self._busy = False, False
         with environment(_ONE_THREAD), _deaf_to_interrupts():
             self._process.start()
         theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.is_alive()
 
     def give(self, task: Task) -> None:
         """Let it do `task`."""
@@ -57,8 +62,7 @@ class Worker:
 
     def _died(self) -> Ended:
         self._process.join()
-        self.connection.close()
-        self.alive = self._busy = False
+        self._busy = False
         code = self._process.exitcode
         return Ended(error=WorkerError(f"a worker process ended with exit code {code}; start again to resume"))
 
@@ -66,13 +70,13 @@ class Worker:
     def stop_all(workers: Sequence[Worker]) -> None:
         """Interrupt those that work, end those that have not begun, and wait for all."""
         for worker in workers:
-            if worker._busy and worker._process.is_alive() and worker._process.pid is not None:
+            if worker._busy and worker.alive and worker._process.pid is not None:
                 os.kill(worker._process.pid, signal.SIGINT if worker._started else signal.SIGTERM)
-            elif worker.alive:
+            else:
                 worker.connection.close()
         for worker in workers:
             worker._process.join(_PATIENCE)
-            if worker._process.is_alive():
+            if worker.alive:
                 worker._process.kill()
             worker.connection.close()
 
