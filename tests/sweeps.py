@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +16,7 @@ from calibrant.backbones import build
 from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy import Backbone, Predictor
+from calibrant.runs.resources import environment
 from calibrant.training.sweeps.grid import Parameter, Sweep
 
 # Ray leaves sockets and log files to the garbage collector, and uses what others have deprecated.
@@ -24,6 +28,26 @@ RAY = [
     pytest.mark.filterwarnings("ignore:.*use_push_based_shuffle.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning:ray.*"),
 ]
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Two nodes of one worker each, whose processes can import the tests."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path}
+    with environment(quiet):
+        node = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=node)
+        cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+        cluster.wait_for_nodes()
+        yield cluster.address
+        ray.shutdown()
+        cluster.shutdown()
+
+
 FAST = (
     "data.train=96",
     "data.validation=64",

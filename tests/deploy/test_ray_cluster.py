@@ -10,35 +10,20 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sweeps import RAY, predictor, settings, six_trials, write_rows
+from sweeps import RAY, address, predictor, settings, six_trials, write_rows
 
 from calibrant.config.schemes import Scheme
 from calibrant.deploy.spread.ray_predict import RayPrediction
 from calibrant.deploy.tables import predict_table
 from calibrant.runs import ray_cluster
-from calibrant.runs.local import LocalEngine
+from calibrant.runs.executor import Serial
 from calibrant.runs.ray_cluster import cluster as connected
-from calibrant.runs.ray_sweep import RayEngine
+from calibrant.runs.ray_tune import RayTune
 from calibrant.training.sweeps.grid import Parameter, Sweep
 from calibrant.training.sweeps.sweep import run_sweep
 
+__all__ = ["address"]
 pytestmark = RAY
-
-
-@pytest.fixture(scope="module")
-def address():
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with ray_cluster.environment(quiet):
-        node = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=node)
-        cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
-        cluster.wait_for_nodes()
-        yield cluster.address
-        ray.shutdown()
-        cluster.shutdown()
 
 
 class Killer(threading.Thread):
@@ -79,12 +64,12 @@ def trial_in_the_middle(out):
 
 def test_a_sweep_with_a_killed_worker_equals_the_local_one(address, tmp_path):
     sweep = six_trials("fit.epochs=40")
-    local = run_sweep(sweep, tmp_path / "local", LocalEngine())
+    local = run_sweep(sweep, tmp_path / "local", Serial(threads=1))
     out = tmp_path / "ray"
     out.mkdir()
     killer = Killer(lambda: trial_in_the_middle(out) if (out / "stages").exists() else None)
     killer.start()
-    found = run_sweep(sweep, out, RayEngine(address, retries=3))
+    found = run_sweep(sweep, out, RayTune(address, retries=3))
     killer.join(60)
     assert killer.gone()
     assert sum(row.attempts - 1 for row in found.rows()) > 0
@@ -136,11 +121,11 @@ def test_a_wrong_input_is_one_sentence_from_the_worker(address, tmp_path):
 
 def test_trials_that_fall_behind_are_stopped(address, tmp_path):
     sweep = Sweep(settings("fit.epochs=24"), Scheme.parse("FNN"), (Parameter.parse("rate=0.3,1e-6"),))
-    found = run_sweep(sweep, tmp_path, RayEngine(address, asha=True))
+    found = run_sweep(sweep, tmp_path, RayTune(address, asha=True))
     assert [row.state for row in found.rows()] == ["finished", "finished", "stopped"]
     assert "early, after epoch" in found.trials[1].reason
     assert found.winner != found.trials[1]
-    assert run_sweep(sweep, tmp_path, RayEngine(address, asha=True)) == found  # and stay stopped
+    assert run_sweep(sweep, tmp_path, RayTune(address, asha=True)) == found  # and stay stopped
 
 
 def test_another_version_of_ray(address, monkeypatch):

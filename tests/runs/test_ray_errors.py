@@ -1,5 +1,6 @@
 """Everything that can be wrong with a cluster before it works, in one sentence each; no cluster is started."""
 
+import os
 import socket
 import sys
 from types import SimpleNamespace
@@ -9,17 +10,16 @@ from sweeps import predictor, six_trials, write_rows
 
 from calibrant.deploy.spread.ray_predict import RayPrediction, _room
 from calibrant.files import RunError
-from calibrant.runs import ray_cluster
 from calibrant.runs.ray_cluster import cluster
-from calibrant.runs.ray_sweep import RayEngine
-from calibrant.runs.resources import Resources
+from calibrant.runs.ray_tune import RayTune
+from calibrant.runs.resources import Resources, environment
 from calibrant.training.sweeps.sweep import run_sweep
 
 
 def test_no_ray_installed(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"not installed: pip install 'calibrant\[ray\]'"):
-        run_sweep(six_trials(), tmp_path, RayEngine())
+        run_sweep(six_trials(), tmp_path, RayTune())
     write_rows(tmp_path / "in.parquet", 10)
     with pytest.raises(ValueError, match="engine ray needs Ray"):
         RayPrediction().run(predictor(), str(tmp_path / "in.parquet"), str(tmp_path / "out"))
@@ -72,10 +72,10 @@ def test_a_cluster_that_refuses(monkeypatch):
 def test_the_environment_is_put_back(monkeypatch):
     monkeypatch.setenv("A_VARIABLE", "before")
     monkeypatch.delenv("ANOTHER_VARIABLE", raising=False)
-    with ray_cluster.environment({"A_VARIABLE": "inside", "ANOTHER_VARIABLE": "inside"}):
-        assert ray_cluster.os.environ["ANOTHER_VARIABLE"] == "inside"
-    assert ray_cluster.os.environ["A_VARIABLE"] == "before"
-    assert "ANOTHER_VARIABLE" not in ray_cluster.os.environ
+    with environment({"A_VARIABLE": "inside", "ANOTHER_VARIABLE": "inside"}):
+        assert os.environ["ANOTHER_VARIABLE"] == "inside"
+    assert os.environ["A_VARIABLE"] == "before"
+    assert "ANOTHER_VARIABLE" not in os.environ
 
 
 NODES = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": True, "Resources": {"CPU": 1.0, "GPU": 1.0}}]
@@ -83,10 +83,10 @@ RAY = SimpleNamespace(nodes=lambda: NODES, cluster_resources=lambda: {"CPU": 5.0
 
 
 def test_resources_that_no_node_has_are_refused():
-    RayEngine(resources=Resources(cpu=4))._check_room(RAY)
-    RayEngine(resources=Resources(cpu=1, gpu=0.5))._check_room(RAY)
+    RayTune(resources=Resources(cpu=4))._check_room(RAY)
+    RayTune(resources=Resources(cpu=1, gpu=0.5))._check_room(RAY)
     with pytest.raises(ValueError, match="more than any node of the cluster has"):
-        RayEngine(resources=Resources(cpu=4, gpu=1))._check_room(RAY)
+        RayTune(resources=Resources(cpu=4, gpu=1))._check_room(RAY)
 
 
 def test_workers_fill_the_cluster():

@@ -12,11 +12,9 @@ from calibrant.predictions import Predictions
 from calibrant.studies import Lab, load_plan, open_lab
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.findings import Finding, overall, spread
-from calibrant.studies.jobs import Job
 from calibrant.studies.lab import combine
 from calibrant.studies.measuring import detector, entry, measure, resamples
 from calibrant.studies.planning import trial_jobs
-from calibrant.studies.runner import _Queue
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
@@ -168,19 +166,6 @@ def test_jobs_train_every_network_once_and_parents_first(tmp_path):
     ]
     assert jobs[1].after == ("train FNN_seed-0",)
     assert [one.name for one in jobs[3].trials] == ["SFNN_eta-0.1_seed-0", "SFNN_seed-0", "FNN_seed-0"]
-
-
-def test_a_queue_gives_jobs_in_order_and_loses_what_cannot_be_done():
-    first, second = Job("train", StudyTrial("FNN")), Job("train", StudyTrial("BNN"))
-    third = Job("measure", StudyTrial("FNN"), (first.name,))
-    fourth = Job("measure", StudyTrial("FNN-OCM"), (third.name,))
-    queue = _Queue([third, fourth, first, second])
-    assert queue.ready() is first
-    assert queue.ready() is second
-    assert queue.ready() is None
-    assert queue.end(second, failed=False) == []
-    assert queue.end(first, failed=True) == [third, fourth]
-    assert queue.ready() is None
 
 
 def test_records_are_stale_when_what_they_depend_on_changes(tmp_path):

@@ -17,9 +17,9 @@ from calibrant.files import RunError
 from calibrant.studies import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
 from calibrant.studies.claims import CLAIMS, stable_gamma
 from calibrant.studies.coverage_study import systems
+from calibrant.studies.jobs import run_jobs
 from calibrant.studies.planning import trial_jobs
 from calibrant.studies.reproduction import run
-from calibrant.studies.runner import run_jobs
 from calibrant.studies.study import trial
 from calibrant.studies.study_trial import StudyTrial
 
@@ -137,7 +137,7 @@ def test_nothing_is_done_twice(lab, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a finished job was done again")
 
-    monkeypatch.setattr("calibrant.studies.runner.execute", refuse)
+    monkeypatch.setattr("calibrant.studies.jobs.execute", refuse)
     study = STUDIES["backbone"]
     run(lab, [one for one in STUDIES.values() if one is not study])
     run(study.within(lab), [study])
@@ -227,14 +227,17 @@ def test_a_killed_run_goes_on_to_the_same_records(lab, tmp_path):
 
 
 def test_a_failing_job_keeps_back_only_what_needs_it(lab, tmp_path, monkeypatch):
-    from calibrant.studies import jobs, runner
+    from calibrant.studies import jobs
 
-    def flaky(lab, job, progress=None):
+    execute = jobs.execute
+
+    def flaky(argument, send):
+        _, job, _ = argument
         if job.kind == "train" and job.trial.scheme == "BNN":
             raise RuntimeError("the disk is full")
-        jobs.execute(lab, job, progress)
+        execute(argument, send)
 
-    monkeypatch.setattr(runner, "execute", flaky)
+    monkeypatch.setattr("calibrant.studies.jobs.execute", flaky)
     broken = open_lab("embedded", results=tmp_path / "results", runs=lab.runs, overrides=TINY)
     with pytest.raises(RunError, match="2 of 8 jobs failed: train BNN_seed-0: the disk is full"):
         reproduce(broken, "reliability")

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from calibrant.cli import sweep as command
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError
-from calibrant.runs import local as engine_module
-from calibrant.runs.local import LocalEngine
+from calibrant.runs.executor import Serial
 from calibrant.training import Workspace, open_data, select_lambda
+from calibrant.training.sweeps import sweep as sweep_module
 from calibrant.training.sweeps.grid import Parameter, Sweep
 from calibrant.training.sweeps.record import SweepResult, TrialRow
 from calibrant.training.sweeps.sweep import check_finished, run_sweep
@@ -29,7 +29,7 @@ def sweep_of(text, scheme="CBNN", *overrides):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("sweep")
-    return out, run_sweep(six_trials(), out, LocalEngine())
+    return out, run_sweep(six_trials(), out, Serial(threads=1))
 
 
 def test_a_sweep_of_lambda_is_the_papers_selection(finished):
@@ -58,11 +58,11 @@ def test_what_is_written_is_what_was_found(finished):
 def test_finished_trials_are_not_run_again_and_a_finer_grid_adds_to_them(finished, monkeypatch, tmp_path):
     out, result = shutil.copytree(finished[0], tmp_path / "copy"), finished[1]
     ran = []
-    run_job = engine_module.run_job
-    monkeypatch.setattr(engine_module, "run_job", lambda job, *a, **k: ran.append(job.name) or run_job(job, *a, **k))
-    assert run_sweep(six_trials(), out, LocalEngine()).rows() == result.rows()
+    run_trial = sweep_module.run_trial
+    monkeypatch.setattr(sweep_module, "run_trial", lambda fit, send: ran.append(fit.name) or run_trial(fit, send))
+    assert run_sweep(six_trials(), out, Serial(threads=1)).rows() == result.rows()
     assert ran == []
-    finer = run_sweep(sweep_of("lambda=0.5,0.75"), out, LocalEngine())
+    finer = run_sweep(sweep_of("lambda=0.5,0.75"), out, Serial(threads=1))
     assert ran == ["lambda=0.75"]
     assert finer.trials[0] == result.trials[0]
 
@@ -83,18 +83,18 @@ def test_the_rule_and_what_takes_no_part_in_it():
 
 def test_a_parameter_that_changes_nothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="are the same to the network of CBNN"):
-        run_sweep(sweep_of("selector.eta=0.1,0.2"), tmp_path, LocalEngine())
+        run_sweep(sweep_of("selector.eta=0.1,0.2"), tmp_path, Serial(threads=1))
     assert not (tmp_path / "sweep.json").exists()
 
 
 def test_data_can_be_swept(tmp_path):
-    result = run_sweep(sweep_of("data.train=64,80", "FNN"), tmp_path, LocalEngine())
+    result = run_sweep(sweep_of("data.train=64,80", "FNN"), tmp_path, Serial(threads=1))
     assert {row.state for row in result.rows()} == {"finished"}
     assert len(list((tmp_path / "stages").glob("fit-FNN-*"))) == 3
 
 
 def test_a_diverged_trial_fails_alone_and_at_once(tmp_path):
-    result = run_sweep(sweep_of("fit.rate=0.1,1e30", "FNN"), tmp_path, LocalEngine(retries=3))
+    result = run_sweep(sweep_of("fit.rate=0.1,1e30", "FNN"), tmp_path, Serial(retries=3))
     assert [row.state for row in result.trials] == ["finished", "failed"]
     assert "diverged" in result.trials[1].reason
     assert result.trials[1].attempts == 1  # it would only diverge again
@@ -103,25 +103,77 @@ def test_a_diverged_trial_fails_alone_and_at_once(tmp_path):
 
 
 def test_an_unforeseen_failure_is_tried_again(tmp_path, monkeypatch):
-    def flaky(job, *arguments, **options):
-        if job.name == "lambda=1" and not seen:
-            seen.append(job.name)
+    def flaky(fit, send):
+        if fit.name == "lambda=1" and not seen:
+            seen.append(fit.name)
             raise OSError("the disk went away")
-        return run_job(job, *arguments, **options)
+        return run_trial(fit, send)
 
-    seen, run_job = [], engine_module.run_job
-    monkeypatch.setattr(engine_module, "run_job", flaky)
-    assert run_sweep(sweep_of("lambda=1"), tmp_path / "a", LocalEngine(retries=1)).trials[0].state == "finished"
+    seen, run_trial = [], sweep_module.run_trial
+    monkeypatch.setattr(sweep_module, "run_trial", flaky)
+    assert run_sweep(sweep_of("lambda=1"), tmp_path / "a", Serial(retries=1)).trials[0].state == "finished"
     seen.clear()
-    failed = run_sweep(sweep_of("lambda=1"), tmp_path / "b", LocalEngine(retries=0)).trials[0]
+    failed = run_sweep(sweep_of("lambda=1"), tmp_path / "b", Serial(retries=0)).trials[0]
     assert (failed.state, failed.reason) == ("failed", "OSError: the disk went away")
-    assert run_sweep(sweep_of("lambda=1"), tmp_path / "b", LocalEngine()).trials[0].state == "finished"
+    assert run_sweep(sweep_of("lambda=1"), tmp_path / "b", Serial(threads=1)).trials[0].state == "finished"
 
 
 def test_the_number_of_threads_is_put_back(tmp_path):
     before = torch.get_num_threads()
-    run_sweep(sweep_of("lambda=1"), tmp_path, LocalEngine(threads=2))
+    run_sweep(sweep_of("lambda=1"), tmp_path, Serial(threads=2))
     assert torch.get_num_threads() == before
+
+
+def scores(out, scheme, *overrides):
+    """The steps and values that a trial sends, and the history of its network."""
+    sweep = Sweep(settings(*overrides), Scheme.parse(scheme), (Parameter.parse("rate=0.1"),))
+    (fit,) = sweep_module._fits(sweep, out)[1:]
+    sent = []
+    sweep_module.run_trial(fit, sent.append)
+    history = Workspace(open_data(fit.settings.data, 0), fit.settings, out, progress=False).history(scheme)
+    return [(score.step, score.value) for score in sent], [(r["epoch"], r["validation_cross_entropy"]) for r in history]
+
+
+def test_a_trial_sends_a_score_per_epoch(tmp_path):
+    sent, expected = scores(tmp_path, "FNN", "fit.epochs=3")
+    assert sent == expected
+    assert [step for step, _ in sent] == [1, 2, 3]
+    again, _ = scores(tmp_path, "FNN", "fit.epochs=3")
+    assert again == []  # nothing was left to train
+
+
+def test_only_the_stage_that_a_trial_is_about_sends_scores(tmp_path):
+    sent, expected = scores(tmp_path, "FNN-OCM", "fit.epochs=3", "finetune.epochs=2")
+    assert sent == expected
+    assert [step for step, _ in sent] == [1, 2]
+
+
+def test_a_trial_that_resumes_sends_the_scores_of_earlier_attempts_too(tmp_path, monkeypatch):
+    saved = sweep_module.Workspace.validation
+
+    def killed(workspace, scheme):
+        listen = workspace.on_epoch
+
+        def die(scheme, rows):
+            if len(rows) == 2:
+                raise KeyboardInterrupt
+            listen(scheme, rows)
+
+        workspace.on_epoch = die
+        return saved(workspace, scheme)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_module.Workspace, "validation", killed)
+        with pytest.raises(KeyboardInterrupt):
+            scores(tmp_path, "FNN", "fit.epochs=3", "engine.checkpoint_steps=1")
+    sent, expected = scores(tmp_path, "FNN", "fit.epochs=3", "engine.checkpoint_steps=1")
+    assert sent == expected
+
+
+def test_a_folder_that_a_node_does_not_have_is_named(tmp_path):
+    (fit, *_) = sweep_module._fits(sweep_of("lambda=1"), tmp_path / "out")
+    with pytest.raises(RunError, match="put --out into a folder that all nodes share"):
+        sweep_module.run_trial(replace(fit, out=tmp_path / "elsewhere"), print)
 
 
 def test_a_sweep_that_is_not_there_or_was_altered(tmp_path):

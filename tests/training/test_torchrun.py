@@ -71,9 +71,9 @@ def test_validation_sees_every_example_once(runs, monkeypatch):
     space = distributed_training.workspace(runs / "whole")
     row = space.history("CBNN")[-1]
     from calibrant.config.schemes import Scheme
-    from calibrant.training.task import Task
+    from calibrant.training.task import StageTask
 
-    task = Task(space.model("CBNN"), space.data, Scheme.parse("CBNN"), space.settings, space.fabric)
+    task = StageTask(space.model("CBNN"), space.data, Scheme.parse("CBNN"), space.settings, space.fabric)
     assert task.validate()["accuracy"] == pytest.approx(row["validation_accuracy"], abs=1e-6)
     assert task.validate()["cross_entropy"] == pytest.approx(row["validation_cross_entropy"], rel=1e-4)
 

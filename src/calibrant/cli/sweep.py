@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from calibrant.config.loading import Settings
+    from calibrant.runs.executor import Executor
     from calibrant.training.sweeps.grid import Sweep
     from calibrant.training.sweeps.record import SweepResult, TrialRow
-    from calibrant.training.sweeps.sweep import Engine
 
 EXAMPLES = """
 calibrant sweep --param lambda=0.2,0.4,...,1,2,...,10 --scheme CBNN --data embedded --out sweep
@@ -80,7 +80,7 @@ def command(
     from calibrant.training.sweeps.record import SweepResult
     from calibrant.training.sweeps.sweep import check_finished, run_sweep
 
-    engine = _engine(where, asha, retries)
+    executor = _executor(where, asha, retries)
     if resume:
         options.refuse_beside_resume(param, scheme, *astuple(replace(what, device=None)))
         sweep = SweepResult.load(out).sweep
@@ -89,7 +89,7 @@ def command(
         sweep = _sweep(what.read(), scheme or "CBNN", param or [])
     again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}"
     with resumable(lambda: f"stopped; to go on: {again}"):
-        result = run_sweep(sweep, out, engine, on_trial=_say)
+        result = run_sweep(sweep, out, executor, on_trial=_say)
     if json:
         output.print_json(_record(result, out))
     else:
@@ -98,16 +98,16 @@ def command(
     check_finished(result, again)
 
 
-def _engine(where: Where, asha: bool, retries: int) -> Engine:
-    from calibrant.runs.local import LocalEngine
-    from calibrant.runs.ray_sweep import RayEngine
+def _executor(where: Where, asha: bool, retries: int) -> Executor:
+    from calibrant.runs.executor import Serial
+    from calibrant.runs.ray_tune import RayTune
 
     wanted = where.parsed()
     if where.on_ray(asha=asha):
-        return RayEngine(where.address, wanted, retries, asha)
+        return RayTune(where.address, wanted, retries, asha)
     if wanted.gpu or wanted.custom:
         raise ValueError("--resources other than cpu need --engine ray; here, --device names the accelerator")
-    return LocalEngine(wanted.cpu, retries)
+    return Serial(wanted.cpu, retries)
 
 
 def _sweep(settings: Settings, scheme: str, params: list[str]) -> Sweep:

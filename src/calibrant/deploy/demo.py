@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.deploy.pipeline import train_run
 from calibrant.deploy.reporting import report_page, table_of, write_table
 from calibrant.evaluation import Row
-from calibrant.runs.processes import Send, run_all
+from calibrant.runs.executor import Listener, Processes, Send, Task
 from calibrant.runs.run import Run
 
 OnSeed = Callable[[int, str, int, int], None]  # the seed, what comes next, steps done, steps in all
@@ -47,13 +46,16 @@ def run_demo(
         raise ValueError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
     root.check(settings)
     root.begin(settings, schemes, command, seeds=list(seeds))
-    tasks = [(settings.with_(f"seed={seed}"), _folder(root, seed), command) for seed in seeds]
+    tasks = [
+        Task(f"seed {seed}", _train_seed, (settings.with_(f"seed={seed}"), _folder(root, seed), command))
+        for seed in seeds
+    ]
 
-    def hear(number: int, message: Any) -> None:
+    def on_message(task: Task, message: Any) -> None:
         if on_step is not None:
-            on_step(seeds[number], *message)
+            on_step(task.argument[0].seed, *message)
 
-    run_all(_one_seed, tasks, min(len(tasks), workers or _cores()), hear)
+    Processes(workers).run(tasks, Listener(on_message=on_message), stop_on_failure=True)
     runs = [Run(_folder(root, seed)) for seed in seeds]
     rows = table_of([one for run in runs for one in run.evaluations(schemes)], settings.report)
     table = root.root / "table.csv"
@@ -66,10 +68,6 @@ def _folder(root: Run, seed: int) -> Path:
     return root.root / f"seed-{seed}"
 
 
-def _one_seed(task: tuple[Settings, Path, str], send: Send) -> None:
-    settings, out, command = task
+def _train_seed(argument: tuple[Settings, Path, str], send: Send) -> None:
+    settings, out, command = argument
     train_run(settings, Scheme.all(), out, command=command, progress=False, on_step=lambda *step: send(step))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

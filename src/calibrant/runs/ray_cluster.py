@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import platform
 import socket
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from calibrant import __version__
 from calibrant.files import RunError
+from calibrant.runs.resources import cores, environment
 
 _PATIENCE = 5.0  # seconds in which a cluster must answer at all
 _QUIET = {
@@ -54,7 +54,7 @@ def cluster(address: str | None) -> Iterator[Any]:
 def _connect(ray: Any, address: str | None) -> None:
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     if address is None:
-        ray.init(address="local", num_cpus=_cores(), include_dashboard=False, **common)
+        ray.init(address="local", num_cpus=cores(), include_dashboard=False, **common)
         return
     _check_reachable(address)
     try:
@@ -134,22 +134,3 @@ def _answered(ray: Any, host: str, answer: Any) -> Mapping[str, str]:
 
 def _mine(ray: Any) -> str:
     return f"Ray {ray.__version__}, Python {platform.python_version()}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Inside, these environment variables are set; afterwards they are as before."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

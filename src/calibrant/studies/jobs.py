@@ -1,7 +1,8 @@
-"""The jobs that studies are made of, each resumable: choose lambda, train a network, measure its systems."""
+"""The jobs that studies are made of, each resumable (choose lambda, train, measure), and how they are run."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -10,7 +11,9 @@ from typing import Any
 
 from calibrant.config.dependence import key
 from calibrant.config.loading import Settings
-from calibrant.files import read_json
+from calibrant.files import RunError, read_json
+from calibrant.runs.executor import Listener, Processes, Send, Serial, Task
+from calibrant.studies.journal import Journal
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.measuring import detectors, measure
 from calibrant.studies.study_trial import StudyTrial
@@ -47,8 +50,27 @@ class Job:
         return f"{self.kind} {self.trial.name}"
 
 
-def execute(lab: Lab, job: Job, progress: bool | None = None) -> None:
-    """Do `job`; whatever is done already is not done again."""
+def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
+    """Do all `jobs`, each after those it needs, in this process or in worker processes; what was stopped resumes.
+
+    A job that fails keeps back only those that need it; the failures are told at the end.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, not {workers}")
+    if not jobs:
+        return
+    executor, bars = (Serial(), None) if workers == 1 else (Processes(workers), False)
+    tasks = [Task(job.name, execute, (lab, job, bars), job.after) for job in jobs]
+    journal = Journal(len(jobs), bar=workers > 1 and sys.stderr.isatty())
+    with journal.shown():
+        executor.run(tasks, Listener(on_start=journal.start, on_end=journal.end))
+    if journal.failures:
+        raise RunError(f"{len(journal.failures)} of {len(jobs)} jobs failed: {'; '.join(journal.failures)}")
+
+
+def execute(argument: tuple[Lab, Job, bool | None], send: Send) -> None:
+    """Do a job of a lab, with or without progress bars; whatever is done already is not done again."""
+    lab, job, progress = argument
     workspace = _workspace(lab.settings.model_dump_json(), job.trial.seed, lab.runs, progress)
     if job.kind == "train":
         workspace.with_settings(*job.trial.overrides).history(job.trial.scheme)

@@ -7,6 +7,8 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from calibrant.runs.executor import Ended, Task
+
 
 class Journal:
     """Counts jobs as they start and end, remembers failures, and guesses what time is left.
@@ -30,22 +32,22 @@ class Journal:
         """Inside, the bar is drawn."""
         return nullcontext() if self._progress is None else self._progress
 
-    def start(self, job: str) -> None:
-        """`job` starts."""
-        self._started[job] = time.monotonic()
-        self._tell(f"start  {job}")
+    def start(self, task: Task) -> None:
+        """`task` starts."""
+        self._started[task.name] = time.monotonic()
+        self._tell(f"start  {task.name}")
 
-    def end(self, job: str, error: BaseException | None = None) -> None:
-        """`job` has ended, well or with `error`."""
+    def end(self, task: Task, ended: Ended) -> None:
+        """`task` has ended."""
         self.done += 1
         now = time.monotonic()
-        took = now - self._started.pop(job, now)
-        if error is not None:
-            self.failures.append(f"{job}: {error}")
-            self._tell(f"failed {job}: {error}", always=True)
+        took = now - self._started.pop(task.name, now)
+        if ended.error is not None:
+            self.failures.append(f"{task.name}: {ended.error}")
+            self._tell(f"failed {task.name}: {ended.error}", always=True)
             return
         left = (now - self._began) / self.done * (self.total - self.done)
-        self._tell(f"done   {job} in {duration(took)}; {self.done} of {self.total}, about {duration(left)} left")
+        self._tell(f"done   {task.name} in {duration(took)}; {self.done} of {self.total}, about {duration(left)} left")
 
     def _tell(self, text: str, *, always: bool = False) -> None:
         if self._progress is not None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from calibrant.config.loading import load_settings
 from calibrant.studies import planning
+from calibrant.studies.jobs import run_jobs
 from calibrant.studies.lab import Lab
 from calibrant.studies.page import write_study_page
 from calibrant.studies.plan import load_plan, split_overrides
 from calibrant.studies.registry import STUDIES, pick
-from calibrant.studies.runner import run_jobs
 from calibrant.studies.study import Study, merged
 
 

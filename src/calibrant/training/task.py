@@ -18,7 +18,7 @@ from calibrant.training.validation import validate
 
 
 @dataclass(frozen=True)
-class Task:
+class StageTask:
     """Train `model` in place for `scheme` on `data`; `saver` keeps checkpoints, `on_epoch` hears of the metrics."""
 
     model: nn.Module

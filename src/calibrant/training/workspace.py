@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,12 +26,13 @@ from calibrant.training.finetune import finetune
 from calibrant.training.fit import fit
 from calibrant.training.inputs import TrainingData, class_count
 from calibrant.training.logging import row_listener
+from calibrant.training.loop import Row
 from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
 from calibrant.training.predicting import predict_stage
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
 from calibrant.training.selecting import Selection, confidence_selection, score_stage, select_stage
-from calibrant.training.task import Task
+from calibrant.training.task import StageTask
 from calibrant.training.validation import validate
 
 MODEL = "model.safetensors"
@@ -46,6 +47,7 @@ class Workspace:
         out: the run directory; None keeps everything in memory, and nothing is written.
         network: a module of your own in place of `settings.backbone`; it is copied, and its weights are the start.
         progress: show bars; None shows them on a terminal.
+        on_epoch: told after every epoch which scheme is trained, and all rows of its metrics so far.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class Workspace:
         network: nn.Module | None = None,
         fabric: Fabric | None = None,
         progress: bool | None = None,
+        on_epoch: Callable[[Scheme, list[Row]], None] | None = None,
     ) -> None:
+        self.on_epoch = on_epoch
         self.data, self.settings, self.network, self.progress = data, settings, network, progress
         self.run: Run | MemoryRun = MemoryRun() if out is None else Run(out)
         self.fabric = fabric or make_fabric(settings.engine)
@@ -170,7 +174,7 @@ class Workspace:
     def _run(self, scheme: Scheme, stage: Stage, model: nn.Module) -> None:
         engine = self.settings.engine
         store = None if stage.path is None else CheckpointStore(stage.path)
-        task = Task(
+        task = StageTask(
             model,
             self.data,
             scheme,
@@ -178,7 +182,7 @@ class Workspace:
             self.fabric,
             seed=self.settings.seed,
             saver=Saver(store, seconds=engine.checkpoint_seconds, steps=engine.checkpoint_steps) if store else None,
-            on_epoch=row_listener(stage.path, tensorboard=engine.tensorboard) if stage.path else None,
+            on_epoch=self._listener(scheme, stage),
             progress=self.progress,
         )
         rows = finetune(task) if scheme.ocm else fit(task)
@@ -186,6 +190,18 @@ class Workspace:
             stage.finish({"scheme": str(scheme), **rows[-1]}, {MODEL: model.state_dict()}, rows)
             if store is not None:
                 store.clear()
+
+    def _listener(self, scheme: Scheme, stage: Stage) -> Callable[[list[Row]], None]:
+        """What hears of the rows after every epoch: the files of the stage, if it has any, and `on_epoch`."""
+        write = row_listener(stage.path, tensorboard=self.settings.engine.tensorboard) if stage.path else None
+
+        def listen(rows: list[Row]) -> None:
+            if write is not None:
+                write(rows)
+            if self.on_epoch is not None:
+                self.on_epoch(scheme, rows)
+
+        return listen
 
     def _fresh(self, scheme: Scheme) -> nn.Module:
         """The untrained model of `scheme`: the same weights for all of them."""

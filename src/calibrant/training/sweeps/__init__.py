@@ -1,1 +1,1 @@
-"""."""
+"""Sweeps: what is tried (`grid`), what came out (`record`), and running it on any executor (`sweep`)."""

@@ -17,9 +17,9 @@ from typing import Any
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, write_csv, write_json
+from calibrant.runs.executor import Ended
 from calibrant.training import Trial, choose
 from calibrant.training.sweeps.grid import Parameter, Sweep
-from calibrant.training.sweeps.trials import Outcome
 
 RECORD, TABLE, FIGURE = "sweep.json", "sweep.csv", "pareto.png"
 
@@ -42,10 +42,11 @@ class TrialRow:
     cross_entropy: float | None = None
     reason: str = ""
 
-    def after(self, outcome: Outcome, attempts: int) -> TrialRow:
-        """The row once the trial has ended."""
-        measures: dict[str, Any] = dict(outcome.measures or {})
-        return replace(self, state=outcome.state, reason=outcome.reason, attempts=attempts, **measures)
+    def after(self, ended: Ended, epochs: int, attempts: int) -> TrialRow:
+        """The row once the trial, of so many epochs, has ended."""
+        early = f"early, after epoch {ended.stopped} of {epochs}"
+        reason = early if ended.state == "stopped" else ended.reason
+        return replace(self, state=ended.state, reason=reason, attempts=attempts, **(ended.value or {}))
 
     def flat(self, names: Sequence[str] = ()) -> dict[str, Any]:
         """As a line of a table, with a column for each of the parameters `names`."""

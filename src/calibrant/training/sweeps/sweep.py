@@ -1,27 +1,84 @@
-"""Run a sweep to its end, on any engine: what is done already is kept, the rest is run, the rule picks the winner."""
+"""Run a sweep to its end, on any executor: what is done already is kept, the rest is run, the rule picks the winner."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
-from calibrant.files import RunError
-from calibrant.training.sweeps.grid import Sweep
+from calibrant.config.groups import DataSettings
+from calibrant.config.loading import Settings
+from calibrant.config.schemes import Scheme
+from calibrant.files import RunError, write_json
+from calibrant.runs.executor import Ended, Executor, Listener, Score, Send, Task
+from calibrant.training import TrainingData, Workspace, open_data
+from calibrant.training.sweeps.grid import BASELINE, Sweep
 from calibrant.training.sweeps.record import RECORD, SweepResult, TrialRow
-from calibrant.training.sweeps.trials import DataCache, Job, OnEnd, Outcome, open_workspace
+
+# A proper score, low only for what is both accurate and calibrated; the ECE alone is low for a network that has
+# learned nothing yet.
+_SCORE = "validation_cross_entropy"
 
 
-class Engine(Protocol):
-    """Where trials run."""
+@dataclass(frozen=True)
+class TrialFit:
+    """A trial that can be run anywhere the folder `out` is; `key` is the hash of what determines its measures."""
 
-    def run(self, jobs: Sequence[Job], on_end: OnEnd) -> None:
-        """Run all of `jobs`, and call `on_end` in this process once for each, in the order in which they end."""
+    name: str
+    settings: Settings
+    scheme: Scheme
+    out: Path
+    key: str
+
+    @property
+    def attempts(self) -> int:
+        """How often the trial was begun; every process that begins it leaves a note."""
+        return len(list((self.out / "attempts").glob(f"{self.key}-*.json")))
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the stage that the trial is about."""
+        return self.settings.finetune.epochs if self.scheme.ocm else self.settings.fit.epochs
+
+    def note_attempt(self) -> None:
+        """Leave word that this process begins the trial."""
+        note = {"trial": self.name, "pid": os.getpid(), "host": socket.gethostname()}
+        write_json(self.out / "attempts" / f"{self.key}-{secrets.token_hex(4)}.json", note)
+
+
+def run_trial(trial: TrialFit, send: Send) -> dict[str, float]:
+    """Train what is not in the run directory yet, sending a score per epoch, and measure it on validation data."""
+    if not trial.out.is_dir():
+        host = socket.gethostname()
+        raise RunError(f"{trial.out} is not there on {host}; put --out into a folder that all nodes share")
+    trial.note_attempt()
+    sent = 0
+
+    def on_epoch(scheme: Scheme, rows: Sequence[dict[str, float]]) -> None:
+        nonlocal sent
+        if scheme == trial.scheme:
+            for row in rows[sent:]:  # after a resume, also the rows of earlier attempts
+                if _SCORE in row:
+                    send(Score(int(row["epoch"]), row[_SCORE]))
+            sent = len(rows)
+
+    data = _data(trial.settings.data, trial.settings.seed)
+    workspace = Workspace(data, trial.settings, trial.out, progress=False, on_epoch=on_epoch)
+    return workspace.validation(trial.scheme)
+
+
+@lru_cache(maxsize=1)
+def _data(settings: DataSettings, seed: int) -> TrainingData:
+    """Trials that do not vary the data read it once."""
+    return open_data(settings, seed)
 
 
 def run_sweep(
-    sweep: Sweep, out: str | Path, engine: Engine, *, on_trial: Callable[[TrialRow, int, int], None] | None = None
+    sweep: Sweep, out: str | Path, executor: Executor, *, on_trial: Callable[[TrialRow, int, int], None] | None = None
 ) -> SweepResult:
     """Run every trial of `sweep` that is not done in `out` yet.
 
@@ -29,57 +86,63 @@ def run_sweep(
     `on_trial(row, done, total)` is told of every trial that ends.
     """
     folder = Path(out).absolute()
-    jobs = _jobs(sweep, folder)
-    result = _begun(sweep, folder, jobs)
+    fits = _fits(sweep, folder)
+    result = _begun(sweep, folder, fits)
     rows = {row.name: row for row in result.rows()}
 
     def current() -> SweepResult:
         return replace(result, baseline=rows[result.baseline.name], trials=tuple(rows[r.name] for r in result.trials))
 
-    def on_end(job: Job, outcome: Outcome) -> None:
-        rows[job.name] = rows[job.name].after(outcome, job.attempts)
+    def on_end(task: Task, ended: Ended) -> None:
+        fit: TrialFit = task.argument
+        rows[task.name] = rows[task.name].after(ended, fit.epochs, fit.attempts)
         current().save(folder)
         if on_trial is not None:
             done = sum(row.state != "pending" for row in rows.values())
-            on_trial(rows[job.name], done, len(rows))
+            on_trial(rows[task.name], done, len(rows))
 
     result.save(folder)
-    pending = [job for job in jobs if rows[job.name].state == "pending"]
-    if pending:
-        engine.run(pending, on_end)
+    executor.run([_task(fit, executor) for fit in fits if rows[fit.name].state == "pending"], Listener(on_end=on_end))
     final = current()
     final.draw(folder)
     return final
 
 
-def _jobs(sweep: Sweep, out: Path) -> list[Job]:
+def _fits(sweep: Sweep, out: Path) -> list[TrialFit]:
     """The baseline and all trials; refused if a parameter changes nothing that is measured."""
-    data, jobs, seen = DataCache(), [], dict[str, str]()
-    for trial in (sweep.baseline(), *sweep.trials()):
-        settings = sweep.settings.with_(*trial.overrides)
-        workspace = open_workspace(settings, out, data(settings))
-        key = workspace.validation_stage(trial.scheme).key
+    fits, seen = [], dict[str, str]()
+    for spec in (sweep.baseline(), *sweep.trials()):
+        settings = sweep.settings.with_(*spec.overrides)
+        workspace = Workspace(_data(settings.data, settings.seed), settings, out, progress=False)
+        key = workspace.validation_stage(spec.scheme).key
         if key in seen:
             raise ValueError(
-                f"trials {seen[key]!r} and {trial.name!r} are the same to the network of {trial.scheme} and its"
+                f"trials {seen[key]!r} and {spec.name!r} are the same to the network of {spec.scheme} and its"
                 " validation, which is what a sweep measures; sweep another param"
             )
-        if trial.params:
-            seen[key] = trial.name
-        jobs.append(Job(trial.name, settings, trial.scheme, out, key))
-    return jobs
+        if spec.params:
+            seen[key] = spec.name
+        fits.append(TrialFit(spec.name, settings, Scheme.parse(spec.scheme), out, key))
+    return fits
 
 
-def _begun(sweep: Sweep, out: Path, jobs: Sequence[Job]) -> SweepResult:
+def _task(fit: TrialFit, executor: Executor) -> Task:
+    """`fit` as a task: on the processor, unless it may take an accelerator; the baseline is never stopped early."""
+    if fit.settings.engine.device == "auto" and not executor.uses_accelerator:
+        fit = replace(fit, settings=fit.settings.with_("engine.device=cpu"))
+    return Task(fit.name, run_trial, fit, steps=0 if fit.name == BASELINE else fit.epochs)
+
+
+def _begun(sweep: Sweep, out: Path, fits: Sequence[TrialFit]) -> SweepResult:
     """The rows to start from: those of an earlier sweep in `out` that need not be run again, and pending ones."""
     known: dict[str, TrialRow] = {}
     if (out / RECORD).exists():
         known = {row.key: row for row in SweepResult.load(out).rows() if row.state in ("finished", "stopped")}
     params = {trial.name: trial.params for trial in sweep.trials()}
     rows = []
-    for job in jobs:
-        row = TrialRow(job.name, params.get(job.name, {}), job.key, attempts=job.attempts)
-        before = known.get(job.key)
+    for fit in fits:
+        row = TrialRow(fit.name, params.get(fit.name, {}), fit.key, attempts=fit.attempts)
+        before = known.get(fit.key)
         rows.append(row if before is None else replace(before, name=row.name, params=row.params))
     return SweepResult(sweep, rows[0], tuple(rows[1:]))
 
