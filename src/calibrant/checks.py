@@ -3,6 +3,8 @@
 Checks of shape and dtype always run. Checks of values (range, NaN) read the tensor, which on an accelerator would
 wait for the device and under `torch.compile` would break the graph; functions that run inside a training step
 therefore ask `values_visible` first, functions that measure do not.
+
+May import: nothing of ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Files that are written whole or not at all, and read with their checksums: bytes, JSON, CSV, safetensors."""
+"""Files that are written whole or not at all, and read with their checksums: bytes, JSON, CSV, safetensors.
+
+May import: nothing of ours.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 In one dimension the kernel exp(-|r_i - r_j| / h) factors along the sorted points: what all points up to r_i send to
 r_i is what they sent to the point before it, damped by the gap, plus r_i's own weight. That linear recurrence needs
 neither the n x n matrix nor exp(r / h), which overflows; it is stable for any width and any range of the points.
+
+May import: checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a model says of inputs, and what is done about it: one record of each, from the ensemble to the audit."""
+"""What a model says of inputs, and what is done about it: one record of each, from the ensemble to the audit.
+
+May import: checks.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import pytest
 from sweeps import RAY, address, predictor, settings, six_trials, write_rows
 
 from calibrant.config.schemes import Scheme
+from calibrant.deploy.prediction_tables import predict_table
 from calibrant.deploy.spread.ray_predict import RayPrediction
-from calibrant.deploy.tables import predict_table
 from calibrant.runs import ray_cluster
 from calibrant.runs.executor import Serial
 from calibrant.runs.ray_cluster import cluster as connected

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.config.groups import Regularizer
+from calibrant.config.groups import RegularizerName
 from calibrant.losses import REGULARIZERS, ConfidenceMinimization, confidence_minimization
 
 every = pytest.mark.parametrize("name", sorted(REGULARIZERS))
@@ -22,7 +22,7 @@ def batch(n: int = 32, classes: int = 6, dtype: torch.dtype = torch.float32) -> 
 
 
 def test_the_settings_name_every_regularizer() -> None:
-    assert set(get_args(Regularizer)) == set(REGULARIZERS)
+    assert set(get_args(RegularizerName)) == set(REGULARIZERS)
 
 
 @every

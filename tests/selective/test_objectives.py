@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.selective import SelectiveCalibration, SelectiveClassification, selective_mmce
-from calibrant.selective.objectives import Examples, describe_objective, make_objective
+from calibrant.selective.objectives import SelectorExamples, describe_objective, make_objective
 
 
 def draw(n, seed=0, ties=False):
@@ -47,7 +47,7 @@ def test_printed_objective_is_the_double_sum(ties):
         gate = 1 / (1 + torch.exp(-x))
         return double_sum(confidence, correct - confidence, gate, 0.3).sqrt() - 0.03 * gate.log().sum()
 
-    agree(lambda x: objective(x, Examples(confidence, correct)), expected, logits)
+    agree(lambda x: objective(x, SelectorExamples(confidence, correct)), expected, logits)
 
 
 def test_published_objective_is_unsigned_and_scaled():
@@ -59,7 +59,7 @@ def test_published_objective_is_unsigned_and_scaled():
         root = double_sum(confidence, (correct - confidence).abs() ** 2, gate, 0.2).sqrt()
         return root / 5 - 0.03 * gate.log().sum() / 25
 
-    agree(lambda x: objective(x, Examples(confidence, correct)), expected, logits)
+    agree(lambda x: objective(x, SelectorExamples(confidence, correct)), expected, logits)
 
 
 @pytest.mark.parametrize("n", [255, 256, 257, 600])
@@ -71,7 +71,7 @@ def test_large_and_small_batches_agree_with_the_matrix(n):
         weights = (correct - confidence) * torch.sigmoid(x)
         return (weights @ kernel @ weights).sqrt() - 0.01 * torch.sigmoid(x).log().sum()
 
-    agree(lambda x: SelectiveCalibration()(x, Examples(confidence, correct)), expected, logits)
+    agree(lambda x: SelectiveCalibration()(x, SelectorExamples(confidence, correct)), expected, logits)
 
 
 @settings(deadline=None, max_examples=20)
@@ -88,7 +88,7 @@ def test_group_objective_is_the_mean_over_all_groups(n, group, seed):
         barriers = [-gate[s].log().sum() for s in subsets]
         return torch.stack(forms).mean().sqrt() + 0.01 * torch.stack(barriers).mean()
 
-    agree(lambda x: SelectiveCalibration(group=group)(x, Examples(confidence, correct)), expected, logits)
+    agree(lambda x: SelectiveCalibration(group=group)(x, SelectorExamples(confidence, correct)), expected, logits)
 
 
 def test_eta_means_the_same_for_more_data():
@@ -96,8 +96,8 @@ def test_eta_means_the_same_for_more_data():
     confidence, correct, logits = draw(300, 3)
     objective = SelectiveCalibration()
     many = [x.repeat(7) for x in (logits, confidence, correct)]
-    once = objective(logits, Examples(confidence, correct)) / objective.size(300)
-    often = objective(many[0], Examples(*many[1:])) / objective.size(2100)
+    once = objective(logits, SelectorExamples(confidence, correct)) / objective.size(300)
+    often = objective(many[0], SelectorExamples(*many[1:])) / objective.size(2100)
     torch.testing.assert_close(once, often)
     grouped = SelectiveCalibration(group=32)
     sizes = {grouped.size(n) for n in (300, 2100)}
@@ -111,13 +111,13 @@ def test_all_accepted_is_mmces_sum():
     torch.testing.assert_close(selective_mmce(confidence, correct, torch.ones(40).double()), mmce * 40)
     torch.testing.assert_close(selective_mmce(confidence, correct, torch.ones(40).double(), normalized=True), mmce)
     accepting = torch.full((40,), 60.0, dtype=torch.float64)
-    torch.testing.assert_close(SelectiveCalibration()(accepting, Examples(confidence, correct)), mmce * 40)
+    torch.testing.assert_close(SelectiveCalibration()(accepting, SelectorExamples(confidence, correct)), mmce * 40)
 
 
 def test_perfect_confidence_has_no_error_and_a_finite_gradient():
     correct = torch.tensor([1.0, 0.0, 1.0])
     logits = torch.zeros(3, requires_grad=True)
-    value = SelectiveCalibration(eta=0.5)(logits, Examples(correct, correct))
+    value = SelectiveCalibration(eta=0.5)(logits, SelectorExamples(correct, correct))
     torch.testing.assert_close(value, torch.tensor(1.5 * math.log(2)))
     torch.testing.assert_close(torch.autograd.grad(value, logits)[0], torch.full((3,), -0.25))
 
@@ -132,8 +132,8 @@ def test_classification_objective_is_the_quotient_with_its_penalty():
         assert float(gate.detach().mean()) < 0.9
         return (gate * loss).sum() / gate.sum() + 10 * (0.9 - gate.mean()) ** 2
 
-    agree(lambda x: objective(x, Examples(confidence, correct, loss)), expected, logits)
-    free = SelectiveClassification(coverage=0.1)(logits, Examples(confidence, correct, loss))
+    agree(lambda x: objective(x, SelectorExamples(confidence, correct, loss)), expected, logits)
+    free = SelectiveClassification(coverage=0.1)(logits, SelectorExamples(confidence, correct, loss))
     gate = torch.sigmoid(logits)
     torch.testing.assert_close(free, (gate * loss).sum() / gate.sum())
 
@@ -141,7 +141,7 @@ def test_classification_objective_is_the_quotient_with_its_penalty():
 def test_classification_objective_survives_rejecting_everything():
     logits = torch.full((4,), -200.0, requires_grad=True)
     loss = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    value = SelectiveClassification()(logits, Examples(loss / 5, torch.ones(4), loss))
+    value = SelectiveClassification()(logits, SelectorExamples(loss / 5, torch.ones(4), loss))
     assert math.isfinite(float(value.detach()))
     assert bool(torch.isfinite(torch.autograd.grad(value, logits)[0]).all())
 

@@ -1,4 +1,7 @@
-"""Someone else's predictions: measures with intervals, a diagnosis, the page. No model needed."""
+"""Someone else's predictions: measures with intervals, a diagnosis, the page. No model needed.
+
+May import: checks, files, metrics, predictions, data, evaluation, report.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import checks
-from calibrant.audit.tables import Block, Table
+from calibrant.audit.tables import Table, TableBlock
 
 ROLES: dict[str, tuple[str, ...]] = {
     "confidence": ("confidence", "conf", "max_probability", "max_prob"),
@@ -83,7 +83,7 @@ class Layout:
             return [f"Column {self.label!r} was read as 1 = right, 0 = wrong, since nothing says what was predicted."]
         return []
 
-    def _rows(self, block: Block) -> Rows:
+    def _rows(self, block: TableBlock) -> Rows:
         where = f"{self.table.path}, rows from {block.start} on"
         label, predicted, correct = (
             None if name is None else block.columns[name] for name in (self.label, self.predicted, self.correct)
@@ -113,7 +113,7 @@ class Layout:
             raise ValueError(f"{where}: {self.label!r} and {self.predicted!r} are text and numbers; write both alike")
         return np.asarray(label == predicted, bool)
 
-    def _matrix(self, block: Block) -> NDArray[Any]:
+    def _matrix(self, block: TableBlock) -> NDArray[Any]:
         parts = [block.columns[name] for name in self.probabilities]
         matrix = parts[0] if parts[0].ndim == 2 else np.stack(parts, axis=1)
         if matrix.dtype.kind != "f":

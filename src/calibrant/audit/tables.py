@@ -16,7 +16,7 @@ KINDS = (".csv", ".tsv", ".parquet", ".npz")
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Some rows: the row of the table they start at, their columns by name, and the share of the table read so far."""
 
     start: int
@@ -51,7 +51,7 @@ class Table:
         names = {".parquet": _parquet_names, ".npz": _npz_names}.get(file.suffix.lower(), _csv_names)(file)
         return cls(file, tuple(names))
 
-    def blocks(self, wanted: Sequence[str], numbers: Sequence[str]) -> Iterator[Block]:
+    def blocks(self, wanted: Sequence[str], numbers: Sequence[str]) -> Iterator[TableBlock]:
         """The `wanted` columns; those in `numbers` must hold numbers."""
         kind = self.path.suffix.lower()
         if kind == ".npz":
@@ -123,7 +123,7 @@ def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[Any, float]]:
             yield batch, seen / total
 
 
-def _arrow_blocks(path: Path, batches: Iterator[tuple[Any, float]]) -> Iterator[Block]:
+def _arrow_blocks(path: Path, batches: Iterator[tuple[Any, float]]) -> Iterator[TableBlock]:
     import pyarrow as pa
 
     start = 0
@@ -131,7 +131,7 @@ def _arrow_blocks(path: Path, batches: Iterator[tuple[Any, float]]) -> Iterator[
         for batch, done in batches:
             columns = {name: _values(batch.column(i), path, name, start) for i, name in enumerate(batch.schema.names)}
             if len(batch):
-                yield Block(start, columns, done)
+                yield TableBlock(start, columns, done)
             start += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise _broken(path, error) from None
@@ -159,7 +159,7 @@ def _npz_names(path: Path) -> list[str]:
         return npz.keys_of(archive)
 
 
-def _npz_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
+def _npz_blocks(path: Path, wanted: Sequence[str]) -> Iterator[TableBlock]:
     from calibrant.data import npz
 
     with npz.opened(path) as archive:
@@ -170,5 +170,5 @@ def _npz_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
             if len(lengths) != 1:
                 raise ValueError(f"{path} holds arrays of different lengths: {', '.join(wanted)}")
             done += sum(part.nbytes for part in parts)
-            yield Block(start, dict(zip(wanted, map(_own, parts))), min(done / max(sum(sizes.values()), 1), 1.0))
+            yield TableBlock(start, dict(zip(wanted, map(_own, parts))), min(done / max(sum(sizes.values()), 1), 1.0))
             start += lengths.pop()

@@ -1,4 +1,7 @@
-"""The networks of the paper and small ones for small data; any `nn.Module` can stand in their place."""
+"""The networks of the paper and small ones for small data; any `nn.Module` can stand in their place.
+
+May import: nothing of ours.
+"""
 
 from calibrant.backbones.cost import Cost, cost
 from calibrant.backbones.names import build

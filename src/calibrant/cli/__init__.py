@@ -1,6 +1,8 @@
-"""The command line: parses, calls, prints. One file a command; torch and pydantic are imported when a command runs.
+"""The command line: parses, calls, prints. One file per command; torch and pydantic are imported when a command runs.
 
 A new command is a file here with a function `command` and its `EXAMPLES`, listed in `COMMANDS` under its name.
+
+May import: files, adapters, metrics, data, config, evaluation, audit, runs, training, deploy, studies.
 """
 
 from __future__ import annotations

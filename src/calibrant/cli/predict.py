@@ -16,7 +16,7 @@ from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from calibrant.deploy.tables import Count
+    from calibrant.deploy.prediction_tables import PredictionCount
 
 
 EXAMPLES = """
@@ -87,10 +87,10 @@ def command(
     output.print_lines(f"{count.inputs:,} inputs, {count.accepted:,} accepted{members}: {out}")
 
 
-def _engine(where: Where, device: str | None, workers: int | None) -> Callable[..., Count]:
+def _engine(where: Where, device: str | None, workers: int | None) -> Callable[..., PredictionCount]:
     """What predicts: this process, or a Ray cluster."""
     if not where.on_ray(workers=workers):
-        from calibrant.deploy.tables import predict_table
+        from calibrant.deploy.prediction_tables import predict_table
 
         if where.resources is not None:
             raise ValueError("--resources needs --engine ray; here, OMP_NUM_THREADS is the number of threads")
@@ -103,7 +103,7 @@ def _engine(where: Where, device: str | None, workers: int | None) -> Callable[.
 
 
 @contextmanager
-def _counter() -> Iterator[Callable[[Count], None] | None]:
+def _counter() -> Iterator[Callable[[PredictionCount], None] | None]:
     """How many inputs are done and how fast, on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
@@ -115,7 +115,7 @@ def _counter() -> Iterator[Callable[[Count], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("predict", total=None, count="starting")
 
-        def show(count: Count) -> None:
+        def show(count: PredictionCount) -> None:
             elapsed = progress.tasks[task].elapsed or 1e-9
             progress.update(task, count=f"{count.inputs:,} inputs, {count.inputs / elapsed:,.0f} a second")
 

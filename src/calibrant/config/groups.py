@@ -15,7 +15,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-Regularizer = Literal["mmce", "weighted_mmce", "weighted_mmce_code", "esd", "dece", "focal", "avuc", "soft_avuc"]
+RegularizerName = Literal["mmce", "weighted_mmce", "weighted_mmce_code", "esd", "dece", "focal", "avuc", "soft_avuc"]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
 # Of both training stages, which differ in the defaults.
@@ -116,7 +116,7 @@ class PosteriorSettings(Group):
 class CalibrationSettings(Group):
     """lambda E, and the rule that selects lambda."""
 
-    regularizer: Regularizer = Field(
+    regularizer: RegularizerName = Field(
         default="weighted_mmce",
         description="E: mmce, weighted_mmce, weighted_mmce_code, esd, dece, focal, avuc, soft_avuc",
     )

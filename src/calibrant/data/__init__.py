@@ -1,4 +1,7 @@
-"""Sources of data, splits, augmentation, batches."""
+"""Sources of data, splits, augmentation, batches.
+
+May import: checks.
+"""
 
 from calibrant.data.adapt import DatasetData, as_data, loader_batches
 from calibrant.data.arrays import ArrayData, DataError, channel_statistics, concatenate

@@ -18,7 +18,7 @@ PIXELS = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarLayout:
     """How one published version is laid out: its files, and the bytes before the pixels in a binary record."""
 
     stem: str
@@ -38,14 +38,14 @@ class Layout:
 
 _BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
-LAYOUTS: dict[int, tuple[Layout, Layout]] = {
+LAYOUTS: dict[int, tuple[CifarLayout, CifarLayout]] = {
     10: (
-        Layout(
+        CifarLayout(
             *("cifar-10-python", "cifar-10-batches-py", _BATCHES, ("test_batch",), "batches.meta"),
             labels="labels",
             names="label_names",
         ),
-        Layout(
+        CifarLayout(
             *(
                 "cifar-10-binary",
                 "cifar-10-batches-bin",
@@ -57,12 +57,12 @@ LAYOUTS: dict[int, tuple[Layout, Layout]] = {
         ),
     ),
     100: (
-        Layout(
+        CifarLayout(
             *("cifar-100-python", "cifar-100-python", ("train",), ("test",), "meta"),
             labels="fine_labels",
             names="fine_label_names",
         ),
-        Layout(
+        CifarLayout(
             *("cifar-100-binary", "cifar-100-binary", ("train.bin",), ("test.bin",), "fine_label_names.txt"),
             head=2,
         ),
@@ -70,7 +70,7 @@ LAYOUTS: dict[int, tuple[Layout, Layout]] = {
 }
 
 
-def locate(path: Path, classes: int) -> tuple[Path, Layout] | None:
+def locate(path: Path, classes: int) -> tuple[Path, CifarLayout] | None:
     """The folder or archive at or in `path` that holds CIFAR with `classes` classes, or None."""
     for layout in LAYOUTS[classes]:
         if is_archive(path) and path.name == layout.archive:
@@ -83,7 +83,7 @@ def locate(path: Path, classes: int) -> tuple[Path, Layout] | None:
     return None
 
 
-def _unpickled(content: bytes, name: str, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _unpickled(content: bytes, name: str, layout: CifarLayout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     batch = read_arrays(content, name)
     for key in ("data", layout.labels):
         if key not in batch:
@@ -91,7 +91,7 @@ def _unpickled(content: bytes, name: str, layout: Layout) -> tuple[NDArray[np.ui
     return np.asarray(batch["data"]), np.asarray(batch[layout.labels], np.int64)
 
 
-def _records(content: bytes, name: str, layout: Layout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _records(content: bytes, name: str, layout: CifarLayout) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     width = layout.head + PIXELS
     if not content or len(content) % width:
         raise DataError(f"{name} is cut short: {len(content)} bytes are not whole records of {width}; get it again")
@@ -99,7 +99,7 @@ def _records(content: bytes, name: str, layout: Layout) -> tuple[NDArray[np.uint
     return rows[:, layout.head :], rows[:, layout.head - 1].astype(np.int64)
 
 
-def _class_names(content: bytes | None, name: str, layout: Layout) -> tuple[str, ...] | None:
+def _class_names(content: bytes | None, name: str, layout: CifarLayout) -> tuple[str, ...] | None:
     if content is None:
         return None
     if layout.head:

@@ -1,4 +1,8 @@
-"""What is deployed: a predictor that answers, scores and abstains; saved, loaded and exported whole."""
+"""What is deployed: the predictor that answers, scores and abstains, the estimator, and what commands do with them.
+
+May import: checks, files, adapters, predictions, posteriors, detectors, selective, data, backbones, config, evaluation,
+report, runs, training.
+"""
 
 from calibrant.deploy.early import EarlyStopping
 from calibrant.deploy.predictor import Predictor

@@ -9,8 +9,8 @@ import torch
 from calibrant.config.schemes import Scheme
 from calibrant.deploy.predictor import Predictor
 from calibrant.deploy.saving import Backbone
-from calibrant.training.inputs import class_count
 from calibrant.training.selecting import Selection
+from calibrant.training.training_data import class_count
 from calibrant.training.workspace import Workspace
 
 

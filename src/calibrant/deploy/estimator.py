@@ -19,8 +19,8 @@ from calibrant.data import Splits
 from calibrant.deploy.deploying import predictor_of
 from calibrant.deploy.labels import Labelling, learn_labels
 from calibrant.predictions import Decision
-from calibrant.training.inputs import Examples, TrainingData, as_examples
 from calibrant.training.predicting import InOrder
+from calibrant.training.training_data import Examples, TrainingData, as_examples
 from calibrant.training.workspace import Workspace
 
 # What differs from the defaults, which are the paper's: a schedule for short trainings, nothing done to the inputs.

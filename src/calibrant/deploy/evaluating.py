@@ -13,9 +13,9 @@ from calibrant.adapters.devices import choose_device
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, DataError, Spec, has_parts, open_source
+from calibrant.deploy.prediction_tables import check_shape
 from calibrant.deploy.predictor import Predictor
 from calibrant.deploy.saving import load
-from calibrant.deploy.tables import check_shape
 from calibrant.evaluation import Evaluation
 from calibrant.predictions import Predictions
 from calibrant.runs.run import Run

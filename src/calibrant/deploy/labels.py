@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from calibrant.data import ArrayData
-from calibrant.training.inputs import Examples, as_examples, class_count
+from calibrant.training.training_data import Examples, as_examples, class_count
 
 
 @dataclass(frozen=True)

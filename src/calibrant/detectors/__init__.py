@@ -1,4 +1,7 @@
-"""Outlier scores of features: kernel density, isolation forest, one-class SVM, neighbour distance, local factor."""
+"""Outlier scores, larger being more outlying: of features (one file each) and of logits (`logits`).
+
+May import: checks.
+"""
 
 from calibrant.detectors.base import SCORES, OutlierScore, register
 from calibrant.detectors.density import KernelDensityScore

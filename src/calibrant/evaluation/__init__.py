@@ -1,4 +1,7 @@
-"""Evaluation of systems: what they said of data sets, tables with intervals, curves over coverage."""
+"""Evaluation of systems: what they said of data sets, tables with intervals, curves over coverage.
+
+May import: files, metrics, predictions.
+"""
 
 from calibrant.evaluation.curves import DEFAULT_COVERAGES, Curves, coverage_curves
 from calibrant.evaluation.measures import CURVE_MEASURES

@@ -1,7 +1,9 @@
-"""Calibration regularizers: each a pure function and a small module `(logits, labels) -> scalar`.
+"""The loss terms: calibration regularizers, confidence minimization, and the objective that adds them up.
 
-`confidence_minimization` and its module take logits only. Logits are (B, C); for members (K, B, C) the regularizer is
-that of each member, averaged.
+A regularizer is a pure function and a small module `(logits, labels) -> scalar`; `confidence_minimization` takes logits
+only. Logits are (B, C); for members (K, B, C) the regularizer is that of each member, averaged.
+
+May import: checks, kernels.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,8 @@
 """Measures: pure functions of tensors or arrays that return fractions; `bootstrap` puts an interval around any.
 
 Streaming versions of the binned measures are in `calibrant.metrics.streaming`, which needs torchmetrics.
+
+May import: checks, kernels.
 """
 
 from calibrant.metrics.calibration import (

@@ -1,4 +1,7 @@
-"""Figures in the style of scikit-learn's displays, and the self-contained page."""
+"""Figures in the style of scikit-learn's displays, and the self-contained page.
+
+May import: checks, files, metrics, predictions, config, evaluation.
+"""
 
 from calibrant.report.coverage_display import CoverageDisplay
 from calibrant.report.display import Display, save_figure

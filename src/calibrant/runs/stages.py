@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Files = Mapping[str, "Mapping[str, Tensor]"]
-Rows = Sequence[Mapping[str, Any]]
+EpochRows = Sequence[Mapping[str, Any]]
 METRICS = "metrics.csv"
 
 
@@ -65,7 +65,7 @@ class Stage(Protocol):
         """Hold the stage while it is run."""
         ...
 
-    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: Rows | None = None) -> None:
+    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: EpochRows | None = None) -> None:
         """Keep the results and mark the stage as finished."""
         ...
 
@@ -118,7 +118,7 @@ class StoredStage:
         finally:
             lock.release()
 
-    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: Rows | None = None) -> None:
+    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: EpochRows | None = None) -> None:
         """Write the results, and last the record that makes the stage finished."""
         checksums = {name: write_tensors(self.path / name, tensors) for name, tensors in (files or {}).items()}
         if rows is not None:
@@ -164,7 +164,7 @@ class MemoryStage:
         """Nobody else can know of it."""
         return contextlib.nullcontext()
 
-    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: Rows | None = None) -> None:
+    def finish(self, summary: Mapping[str, Any], files: Files | None = None, rows: EpochRows | None = None) -> None:
         """Keep copies of the tensors, which training may go on to change."""
         for name, tensors in (files or {}).items():
             self._files[name] = {key: value.detach().clone() for key, value in tensors.items()}

@@ -1,4 +1,7 @@
-"""Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee."""
+"""Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee.
+
+May import: checks, kernels, metrics, predictions, detectors.
+"""
 
 from calibrant.selective.base import BaseSelector
 from calibrant.selective.baselines import ConfidenceSelector

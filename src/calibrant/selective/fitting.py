@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant import checks
 from calibrant.selective.network import SelectorNetwork
-from calibrant.selective.objectives import Examples, SelectorObjective
+from calibrant.selective.objectives import SelectorExamples, SelectorObjective
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _Best:
 def fit_network(
     network: SelectorNetwork,
     inputs: Tensor,
-    examples: Examples,
+    examples: SelectorExamples,
     objective: SelectorObjective,
     training: Training,
     seed: int,
@@ -108,7 +108,7 @@ def fit_network(
     return FitReport(step, stop, best.value)
 
 
-Views = list[tuple[Tensor, Examples]]
+Views = list[tuple[Tensor, SelectorExamples]]
 
 
 def _split(count: int, holdout: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -122,9 +122,11 @@ def _split(count: int, holdout: float, generator: torch.Generator) -> tuple[Tens
     return order[held:].sort().values, order[:held].sort().values
 
 
-def _views(inputs: Tensor, examples: Examples, index: Tensor) -> Views:
+def _views(inputs: Tensor, examples: SelectorExamples, index: Tensor) -> Views:
     index = index.to(inputs.device)
-    return [(inputs[v, index], Examples(*(_take(x, v, index) for x in examples))) for v in range(inputs.shape[0])]
+    return [
+        (inputs[v, index], SelectorExamples(*(_take(x, v, index) for x in examples))) for v in range(inputs.shape[0])
+    ]
 
 
 def _take(value: Tensor | None, view: int, index: Tensor) -> Tensor:
@@ -143,7 +145,7 @@ def _batches(whole: Views, views: int, training: Training, generator: torch.Gene
         order = torch.randperm(count, generator=generator).to(device)
         view = torch.randint(views, (count,), generator=generator).to(device)
         for index, chosen in zip(torch.split(order, training.batch_size), torch.split(view, training.batch_size)):
-            picked = Examples(*(None if f is None else f[chosen, index] for f in fields))  # type: ignore[arg-type]
+            picked = SelectorExamples(*(None if f is None else f[chosen, index] for f in fields))  # type: ignore[arg-type]
             yield [(inputs[chosen, index], picked)]
 
 

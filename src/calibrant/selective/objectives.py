@@ -13,7 +13,7 @@ from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 
 
-class Examples(NamedTuple):
+class SelectorExamples(NamedTuple):
     """Validation examples, (n,) each: confidence r, correctness c, and -log p(y | x) where it is needed."""
 
     confidence: Tensor
@@ -66,7 +66,7 @@ class SelectiveCalibration:
         if self.group is not None and (self.variant != "paper" or self.group < 2):
             raise ValueError("group must be None or at least 2, and None with variant='authors_code'")
 
-    def __call__(self, logits: Tensor, examples: Examples) -> Tensor:
+    def __call__(self, logits: Tensor, examples: SelectorExamples) -> Tensor:
         """The objective at the selector's logits (n,), g = sigmoid(logits)."""
         n = len(logits)
         error = examples.correct - examples.confidence
@@ -103,7 +103,7 @@ class SelectiveClassification:
             raise ValueError(f"coverage must lie in [0, 1], not {self.coverage}")
         checks.positive("penalty", self.penalty)
 
-    def __call__(self, logits: Tensor, examples: Examples) -> Tensor:
+    def __call__(self, logits: Tensor, examples: SelectorExamples) -> Tensor:
         """The objective at the selector's logits (n,), g = sigmoid(logits)."""
         if examples.cross_entropy is None:
             raise ValueError("cross_entropy, -log p(y | x), must be given for selective classification")

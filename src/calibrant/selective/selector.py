@@ -13,7 +13,7 @@ from calibrant import checks
 from calibrant.selective.base import BaseSelector, score_columns
 from calibrant.selective.fitting import FitReport, Training, fit_network
 from calibrant.selective.network import SelectorNetwork
-from calibrant.selective.objectives import Examples, SelectorObjective, describe_objective, make_objective
+from calibrant.selective.objectives import SelectorExamples, SelectorObjective, describe_objective, make_objective
 
 _BEFORE = {"printed": "paper", "published": "authors_code"}  # names of variants in what 0.1.0 wrote
 
@@ -100,7 +100,7 @@ class Selector(BaseSelector):
         return r, s
 
 
-def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) -> tuple[Tensor, Examples]:
+def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) -> tuple[Tensor, SelectorExamples]:
     """Checked inputs (V, N, 1 + S) and examples (V, N) in the dtype of the confidence, at least float32."""
     r = checks.tensor("confidence", confidence)
     views = r if r.dim() == 2 else r[None]
@@ -118,7 +118,7 @@ def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) 
             "cross_entropy", checks.floating("cross_entropy", _repeat("cross_entropy", cross_entropy, r))
         )
         loss = loss.to(flat).view_as(r)
-    return inputs.view(*r.shape, -1), Examples(r, c.view_as(r), loss)
+    return inputs.view(*r.shape, -1), SelectorExamples(r, c.view_as(r), loss)
 
 
 def _repeat(name: str, value: Any, like: Tensor) -> Tensor:

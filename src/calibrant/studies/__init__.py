@@ -1,4 +1,8 @@
-"""The paper's studies: run on any profile, and drawn again from their records."""
+"""The paper's studies: run on any profile, and drawn again from their records. Only the command line imports them.
+
+May import: files, metrics, predictions, posteriors, calibrators, selective, data, backbones, config, evaluation,
+report, runs, training.
+"""
 
 from calibrant.studies.claims_page import write_claims
 from calibrant.studies.lab import Lab

@@ -50,7 +50,7 @@ def _path(lab: Lab) -> Path:
 
 
 def _prepare(lab: Lab) -> None:
-    from calibrant.training.inputs import class_count, open_data
+    from calibrant.training.training_data import class_count, open_data
 
     data = open_data(lab.settings.data, lab.seeds[0])
     shape = tuple(data.train.take(torch.tensor([0]))[0].shape[1:])

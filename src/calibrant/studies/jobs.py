@@ -16,8 +16,8 @@ from calibrant.runs.executor import Listener, Processes, Send, Serial, Task
 from calibrant.studies.journal import Journal
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.measuring import detectors, measure
+from calibrant.studies.readouts import evaluation_of, predictions_of
 from calibrant.studies.study_trial import StudyTrial
-from calibrant.studies.systems import evaluation_of, predictions_of
 from calibrant.training import Workspace, open_data, select_lambda
 
 

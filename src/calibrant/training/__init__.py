@@ -1,9 +1,13 @@
-"""Training: the stages over a run directory, the rule that selects lambda, and the estimator."""
+"""Training: the stages of a run, the loop behind them, the rule that selects lambda, sweeps.
+
+May import: files, metrics, predictions, posteriors, losses, detectors, selective, data, backbones, config, report,
+runs.
+"""
 
 from calibrant.backbones.normalization import Normalize
-from calibrant.training.inputs import TrainingData, as_examples, open_data
 from calibrant.training.lambda_rule import LambdaChoice, Trial, choose, select_lambda
 from calibrant.training.selecting import Selection
+from calibrant.training.training_data import TrainingData, as_examples, open_data
 from calibrant.training.workspace import Workspace
 
 __all__ = [

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calibrant.config.groups import AugmentationSettings
 from calibrant.data import Augmentation, Batches, split_indices
-from calibrant.training.inputs import Examples
 from calibrant.training.randomness import derive
 from calibrant.training.step import Batch
+from calibrant.training.training_data import Examples
 
 
 class BatchSource:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.fit import build_objective, regularizer_share
-from calibrant.training.loop import Loop, Plan, Row
+from calibrant.training.loop import EpochRow, Loop, Plan
 from calibrant.training.task import StageTask
 
 
-def finetune(task: StageTask) -> list[Row]:
+def finetune(task: StageTask) -> list[EpochRow]:
     """Train `task.model`, which must be fitted, in place; returns the metrics, a row an epoch."""
     scheme, settings, stage = task.scheme, task.settings, task.settings.finetune
     if task.data.uncertainty is None:

@@ -10,11 +10,11 @@ from calibrant.config.schemes import Scheme
 from calibrant.losses import REGULARIZERS
 from calibrant.losses.objective import Objective
 from calibrant.training.batching import BatchSource, disjoint_part
-from calibrant.training.loop import Loop, Plan, Row
+from calibrant.training.loop import EpochRow, Loop, Plan
 from calibrant.training.task import StageTask
 
 
-def fit(task: StageTask) -> list[Row]:
+def fit(task: StageTask) -> list[EpochRow]:
     """Train `task.model` in place; returns the metrics, a row an epoch."""
     scheme, settings = task.scheme, task.settings
     train, extra = disjoint_part(task.data.train, regularizer_share(scheme, settings), task.seed)

@@ -15,7 +15,7 @@ from torch import nn
 from calibrant.config.dependence import identity
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.training.inputs import TrainingData, fingerprint
+from calibrant.training.training_data import TrainingData, fingerprint
 
 
 def network_identity(settings: Settings, network: nn.Module | None) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 from calibrant.files import write_csv
 
-Listener = Callable[[list[dict[str, Any]]], None]
+RowListener = Callable[[list[dict[str, Any]]], None]
 
 
-def row_listener(folder: Path, *, tensorboard: bool = False) -> Listener:
+def row_listener(folder: Path, *, tensorboard: bool = False) -> RowListener:
     """A function that is told all rows so far after every epoch and writes them into `folder`."""
     logger: Any = None
     if tensorboard:

@@ -24,7 +24,7 @@ from calibrant.training.resume import Saver, Snapshot
 from calibrant.training.schedules import rate_factor
 from calibrant.training.step import Batch, Draws, loss_terms
 
-Row = dict[str, Any]
+EpochRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Plan:
     clip_norm: float | None = None
     gather: bool = False
     validate: Callable[[], dict[str, float]] | None = None
-    on_epoch: Callable[[list[Row]], None] | None = None
+    on_epoch: Callable[[list[EpochRow]], None] | None = None
 
 
 class Loop:
@@ -71,9 +71,9 @@ class Loop:
         self.network, self.wrapped_optimizer = fabric.setup(network, self.optimizer)
         self.epoch, self.step, self.seconds = 0, 0, 0.0
         self.sums: dict[str, Tensor] = {}
-        self.rows: list[Row] = []
+        self.rows: list[EpochRow] = []
 
-    def run(self) -> list[Row]:
+    def run(self) -> list[EpochRow]:
         """Train to the end, from the newest checkpoint if there is one; returns the metrics, a row an epoch."""
         settings, per_epoch = self.plan.settings, self.plan.steps_per_epoch
         seed = derive(self.plan.seed, self.plan.name, "theta", self.fabric.global_rank)
@@ -115,7 +115,7 @@ class Loop:
 
     def _close_epoch(self) -> None:
         share_buffers(self.model, self.fabric)
-        row: Row = {"epoch": self.epoch + 1, "rate": self.optimizer.param_groups[0]["lr"]}
+        row: EpochRow = {"epoch": self.epoch + 1, "rate": self.optimizer.param_groups[0]["lr"]}
         for name, total in self.sums.items():
             mean = sum_over_ranks(total.clone(), self.fabric) / (self.step * self.fabric.world_size)
             row[f"train_{name}"] = float(mean)

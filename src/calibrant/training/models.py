@@ -11,7 +11,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.mean_field import MeanField
-from calibrant.training.inputs import Examples, class_count
+from calibrant.training.training_data import Examples, class_count
 
 
 def assemble(

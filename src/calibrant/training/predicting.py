@@ -18,9 +18,9 @@ from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.training import keys
-from calibrant.training.inputs import Examples, TrainingData
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive
+from calibrant.training.training_data import Examples, TrainingData
 
 if TYPE_CHECKING:
     from calibrant.training.workspace import Workspace

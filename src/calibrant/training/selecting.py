@@ -17,9 +17,9 @@ from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
 from calibrant.training import keys
-from calibrant.training.inputs import Examples
 from calibrant.training.predicting import InOrder, keep, predict, predict_stage, prediction_sets, stage_of
 from calibrant.training.randomness import derive
+from calibrant.training.training_data import Examples
 
 if TYPE_CHECKING:
     from calibrant.config.groups import OutlierSettings, SelectorSettings

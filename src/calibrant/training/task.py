@@ -11,9 +11,9 @@ from torch import nn
 
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.training.inputs import TrainingData
 from calibrant.training.randomness import derive
 from calibrant.training.resume import Saver
+from calibrant.training.training_data import TrainingData
 from calibrant.training.validation import validate
 
 

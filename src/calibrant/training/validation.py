@@ -8,8 +8,8 @@ from torch import nn
 
 from calibrant.metrics import expected_calibration_error
 from calibrant.training.distributed import sum_over_ranks
-from calibrant.training.inputs import Examples
 from calibrant.training.models import as_ensemble
+from calibrant.training.training_data import Examples
 
 
 @torch.no_grad()

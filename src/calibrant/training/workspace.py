@@ -24,15 +24,15 @@ from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.finetune import finetune
 from calibrant.training.fit import fit
-from calibrant.training.inputs import TrainingData, class_count
 from calibrant.training.logging import row_listener
-from calibrant.training.loop import Row
+from calibrant.training.loop import EpochRow
 from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
 from calibrant.training.predicting import predict_stage
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
 from calibrant.training.selecting import Selection, confidence_selection, score_stage, select_stage
 from calibrant.training.task import StageTask
+from calibrant.training.training_data import TrainingData, class_count
 from calibrant.training.validation import validate
 
 MODEL = "model.safetensors"
@@ -59,7 +59,7 @@ class Workspace:
         network: nn.Module | None = None,
         fabric: Fabric | None = None,
         progress: bool | None = None,
-        on_epoch: Callable[[Scheme, list[Row]], None] | None = None,
+        on_epoch: Callable[[Scheme, list[EpochRow]], None] | None = None,
     ) -> None:
         self.on_epoch = on_epoch
         self.data, self.settings, self.network, self.progress = data, settings, network, progress
@@ -191,11 +191,11 @@ class Workspace:
             if store is not None:
                 store.clear()
 
-    def _listener(self, scheme: Scheme, stage: Stage) -> Callable[[list[Row]], None]:
+    def _listener(self, scheme: Scheme, stage: Stage) -> Callable[[list[EpochRow]], None]:
         """What hears of the rows after every epoch: the files of the stage, if it has any, and `on_epoch`."""
         write = row_listener(stage.path, tensorboard=self.settings.engine.tensorboard) if stage.path else None
 
-        def listen(rows: list[Row]) -> None:
+        def listen(rows: list[EpochRow]) -> None:
             if write is not None:
                 write(rows)
             if self.on_epoch is not None:

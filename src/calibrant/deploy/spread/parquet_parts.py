@@ -18,7 +18,7 @@ from calibrant.data.images import ImageForm
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """Rows `start` to `start + rows` of `file`; `first` is the number of the first of them over all files."""
 
     number: int
@@ -31,7 +31,7 @@ class Part:
     def name(self) -> str:
         """Of the file with its results: the same for every attempt, and in the order of the input.
 
-        >>> Part(3, "in.parquet", 0, 10, 300).name
+        >>> FilePart(3, "in.parquet", 0, 10, 300).name
         'part-000003.parquet'
         """
         return f"part-{self.number:06d}.parquet"
@@ -66,17 +66,17 @@ class ParquetInput:
             raise DataError(f"{spec} holds no inputs")
         return cls(filesystem, files, rows, parsed.options)
 
-    def parts(self, part_rows: int) -> list[Part]:
+    def parts(self, part_rows: int) -> list[FilePart]:
         """All rows, in parts of at most `part_rows`."""
-        found: list[Part] = []
+        found: list[FilePart] = []
         first = 0
         for file, rows in zip(self.files, self.rows):
             for start in range(0, rows, part_rows):
-                found.append(Part(len(found), file, start, min(part_rows, rows - start), first + start))
+                found.append(FilePart(len(found), file, start, min(part_rows, rows - start), first + start))
             first += rows
         return found
 
-    def read(self, part: Part, batch_rows: int) -> Iterator[tuple[list[str], Tensor]]:
+    def read(self, part: FilePart, batch_rows: int) -> Iterator[tuple[list[str], Tensor]]:
         """(ids, inputs) of `part` in batches; ids are those of the column `id`, else row numbers over all files."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -138,7 +138,7 @@ def _columns(schema: Any, path: Path, options: Mapping[str, str]) -> parquet.Col
     return replace(chosen, label=None)
 
 
-def _batches(file: Any, part: Part, columns: parquet.Columns, batch_rows: int) -> Iterator[Any]:
+def _batches(file: Any, part: FilePart, columns: parquet.Columns, batch_rows: int) -> Iterator[Any]:
     """The rows of `part` in batches of exactly `batch_rows`, but for the last."""
     import pyarrow as pa
 
@@ -160,7 +160,7 @@ def _batches(file: Any, part: Part, columns: parquet.Columns, batch_rows: int) -
             return
 
 
-def _row_groups(metadata: Any, part: Part) -> tuple[list[int], int]:
+def _row_groups(metadata: Any, part: FilePart) -> tuple[list[int], int]:
     """The row groups that hold the rows of `part`, and how many rows to skip in them."""
     groups: list[int] = []
     skip = at = 0

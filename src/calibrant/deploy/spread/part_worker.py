@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from calibrant.deploy import EarlyStopping, Predictor
-from calibrant.deploy.spread.parquet_parts import ParquetInput, Part
+from calibrant.deploy.spread.parquet_parts import FilePart, ParquetInput
 from calibrant.deploy.spread.storage import Folder
 from calibrant.files import RunError
 from calibrant.runs.resources import Resources
@@ -51,7 +51,7 @@ class PartWorker:
         torch.set_num_threads(self.resources.cpu)
         self.predictor = predictor.to(choose_device("auto" if self.resources.gpu else "cpu")).eval()
 
-    def answer(self, part: Part) -> Answers:
+    def answer(self, part: FilePart) -> Answers:
         """Decide on `part` and write its file."""
         self._note_attempt(part)
         tables, accepted, members = [], 0, 0
@@ -63,7 +63,7 @@ class PartWorker:
         self.folder.write(part.name, _parquet(tables, totals))
         return totals
 
-    def _note_attempt(self, part: Part) -> None:
+    def _note_attempt(self, part: FilePart) -> None:
         """Leave word that this process begins `part`, unless too many have begun it and died."""
         place = f"_attempts/{part.number:06d}"
         lost = sum(name.startswith(self.session) for name in self.folder.names(place))
@@ -78,7 +78,7 @@ class PartWorker:
     def _decide(self, ids: list[str], inputs: Any, name: str) -> tuple[Any, Any]:
         import pyarrow as pa
 
-        from calibrant.deploy.tables import check_shape
+        from calibrant.deploy.prediction_tables import check_shape
 
         assert self.predictor is not None
         check_shape(self.predictor, name, tuple(inputs.shape[1:]))
@@ -99,7 +99,7 @@ def _parquet(tables: list[Any], totals: Answers) -> bytes:
     return content
 
 
-def totals_of(folder: Folder, part: Part) -> Answers:
+def totals_of(folder: Folder, part: FilePart) -> Answers:
     """The totals of a part that was written, from its footer."""
     import pyarrow.parquet as pq
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from calibrant.data import DataError
 from calibrant.deploy import EarlyStopping, Predictor
-from calibrant.deploy.spread.parquet_parts import ParquetInput, Part
+from calibrant.deploy.prediction_tables import PredictionCount
+from calibrant.deploy.spread.parquet_parts import FilePart, ParquetInput
 from calibrant.deploy.spread.part_worker import Answers, PartWorker, identity, totals_of
 from calibrant.deploy.spread.storage import Folder
-from calibrant.deploy.tables import Count
 from calibrant.files import RunError
 from calibrant.runs.ray_cluster import cluster
 from calibrant.runs.resources import Resources
@@ -32,7 +32,7 @@ PART_ROWS = 65_536
 
 
 @dataclass(frozen=True)
-class SpreadCount(Count):
+class SpreadCount(PredictionCount):
     """The count of a prediction, over how many parts, and how many attempts at a part were lost and made again."""
 
     parts: int = 0
@@ -66,7 +66,7 @@ class RayPrediction:
         batch_rows: int = 256,
         probabilities: bool = False,
         early: EarlyStopping | None = None,
-        on_batch: Callable[[Count], None] | None = None,
+        on_batch: Callable[[PredictionCount], None] | None = None,
     ) -> SpreadCount:
         """Decide on all rows that `spec` names and write them to the folder `out`; parts that are there are kept."""
         source, folder = ParquetInput.open(spec), Folder.open(out)
@@ -85,7 +85,7 @@ class RayPrediction:
                     done.add(answer)
         return _finish(folder, parts)
 
-    def _answers(self, ray: Any, predictor: Predictor, worker: PartWorker, parts: list[Part]) -> Iterator[Answers]:
+    def _answers(self, ray: Any, predictor: Predictor, worker: PartWorker, parts: list[FilePart]) -> Iterator[Answers]:
         """What the workers say of each part, as they finish."""
         from ray.data import ActorPoolStrategy, DataContext, from_items
 
@@ -126,10 +126,10 @@ class _Actor:
     def __call__(self, table: Any) -> Any:
         import pyarrow as pa
 
-        found = [self._one(Part(**row)) for row in table.to_pylist()]
+        found = [self._one(FilePart(**row)) for row in table.to_pylist()]
         return pa.Table.from_pylist(found)
 
-    def _one(self, part: Part) -> dict[str, Any]:
+    def _one(self, part: FilePart) -> dict[str, Any]:
         try:
             return {**asdict(self.worker.answer(part)), "error": "", "asked_wrongly": False}
         except (ValueError, RunError) as error:  # would fail again: one sentence for the user
@@ -150,14 +150,14 @@ def _room(ray: Any, resources: Resources) -> int:
 class _Progress:
     """The running count."""
 
-    def __init__(self, before: int, on_batch: Callable[[Count], None] | None) -> None:
+    def __init__(self, before: int, on_batch: Callable[[PredictionCount], None] | None) -> None:
         self.inputs, self.accepted, self.members, self.on_batch = before, 0, 0, on_batch
 
     def add(self, answer: Answers) -> None:
         self.inputs, self.accepted = self.inputs + answer.rows, self.accepted + answer.accepted
         self.members += answer.members
         if self.on_batch is not None:
-            self.on_batch(Count(self.inputs, self.accepted, self.members / max(1, self.inputs)))
+            self.on_batch(PredictionCount(self.inputs, self.accepted, self.members / max(1, self.inputs)))
 
 
 def _begin(folder: Folder, plan: dict[str, Any]) -> None:
@@ -173,8 +173,8 @@ def _begin(folder: Folder, plan: dict[str, Any]) -> None:
         folder.write("_plan.json", text.encode())
 
 
-def _finish(folder: Folder, parts: list[Part]) -> SpreadCount:
-    """Count what is there, over all attempts, and say so in `_result.json`."""
+def _finish(folder: Folder, parts: list[FilePart]) -> SpreadCount:
+    """PredictionCount what is there, over all attempts, and say so in `_result.json`."""
     before = folder.read("_result.json")
     if before is not None:
         return SpreadCount(**json.loads(before))

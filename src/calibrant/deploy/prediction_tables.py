@@ -13,12 +13,12 @@ from calibrant.data import DataError, iter_batches
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.files import whole, writable
 
-Columns = dict[str, list[Any]]
+TableColumns = dict[str, list[Any]]
 FORMATS = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
-class Count:
+class PredictionCount:
     """How many inputs were read and how many of the answers accepted, and the mean number of members asked."""
 
     inputs: int = 0
@@ -34,8 +34,8 @@ def predict_table(
     batch_rows: int = 256,
     probabilities: bool = False,
     early: EarlyStopping | None = None,
-    on_batch: Callable[[Count], None] | None = None,
-) -> Count:
+    on_batch: Callable[[PredictionCount], None] | None = None,
+) -> PredictionCount:
     """Decide on everything that `spec` names and write it to `out`, CSV or Parquet by its suffix.
 
     The columns are `id`, then those of `Decision.table`. Memory is bounded by one batch. The file appears under its
@@ -44,7 +44,7 @@ def predict_table(
     path, seen, accepted, members = Path(out), 0, 0, 0
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
-    count = Count()
+    count = PredictionCount()
     writable(path.parent)
     with whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
         for ids, inputs in iter_batches(spec, batch_rows):
@@ -53,7 +53,7 @@ def predict_table(
             write({"id": ids, **decision.table(probabilities=probabilities)})
             seen, accepted = seen + len(decision), accepted + int(decision.accepted.sum())
             members += int(decision.members.sum())
-            count = Count(seen, accepted, members / seen)
+            count = PredictionCount(seen, accepted, members / seen)
             if on_batch is not None:
                 on_batch(count)
         if not seen:
@@ -71,19 +71,19 @@ def check_shape(predictor: Predictor, name: str, shape: tuple[int, ...]) -> None
 
 
 @contextlib.contextmanager
-def _writer(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
+def _writer(path: Path, suffix: str) -> Iterator[Callable[[TableColumns], None]]:
     """A function that appends columns to the file `path`."""
     with contextlib.ExitStack() as stack:
         state: dict[str, Any] = {}
 
-        def csv_rows(columns: Columns) -> None:
+        def csv_rows(columns: TableColumns) -> None:
             if not state:
                 file = stack.enter_context(path.open("w", newline="", encoding="utf-8"))
                 state["writer"] = csv.writer(file, lineterminator="\n")
                 state["writer"].writerow(columns)
             state["writer"].writerows(zip(*columns.values()))
 
-        def parquet_rows(columns: Columns) -> None:
+        def parquet_rows(columns: TableColumns) -> None:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
