@@ -1,15 +1,17 @@
-"""How far a stranger has to walk: the functions of ours that a command enters, and how often the walk changes rooms.
+"""How far a stranger has to walk: the files that a command leads through, and how often the walk changes rooms.
 
     python benchmarks/walks.py            # of the installed package
     PYTHONPATH=OLD/src python benchmarks/walks.py
 
-Each walk runs in a process of its own, at a toy size, under a profiler that notes which function of the package calls
-which. Following a call into another file is a hop, into another room (a top-level entry of the package) a crossing;
-each pair of functions counts once. `functions` are all that are entered, `rooms` the rooms they live in.
+Each walk runs in a process of its own, at a toy size, under a profiler that notes every function of the package when it
+is first entered. `functions` are all that are entered, `hops` the files they lead to, in the order of the first visit,
+`rooms` the top-level entries of the package among these, and `crossings` the places where one room follows another.
 """
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import json
 import subprocess
 import sys
@@ -51,25 +53,18 @@ def walks(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def trace(arguments: list[str]) -> list[list[str | None]]:
-    """(caller, callee) as `file:function`, each pair once, in the order of the first call; the first caller is None."""
+def trace(arguments: list[str]) -> list[str]:
+    """The functions that are entered, as `file:function`, in the order of the first call."""
     import calibrant
 
     root = str(Path(calibrant.__file__).parent) + "/"
-    calls: dict[tuple[str | None, str], None] = {}
-
-    def ours(frame: FrameType | None) -> str | None:
-        while frame is not None:
-            code = frame.f_code
-            if code.co_filename.startswith(root) and not code.co_name.startswith("<"):
-                return f"{code.co_filename.removeprefix(root)}:{code.co_qualname}"
-            frame = frame.f_back
-        return None
+    entered: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(root) and not code.co_name.startswith("<"):
-            calls.setdefault((ours(frame.f_back), f"{code.co_filename.removeprefix(root)}:{code.co_qualname}"))
+        function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")  # not the body of a class
+        if event == "call" and function and code.co_filename.startswith(root):
+            entered.setdefault(f"{code.co_filename.removeprefix(root)}:{code.co_qualname}")
 
     sys.argv = ["calibrant", *arguments]
     sys.setprofile(note)
@@ -85,19 +80,15 @@ def trace(arguments: list[str]) -> list[list[str | None]]:
             raise
     finally:
         sys.setprofile(None)
-    return [list(pair) for pair in calls]
+    return list(entered)
 
 
-def count(calls: list[list[str | None]]) -> dict[str, int]:
+def count(functions: list[str]) -> dict[str, int]:
     """The length of a walk."""
-    files = [[str(name).partition(":")[0] for name in pair] for pair in calls if None not in pair]
-    rooms = [[file.partition("/")[0].removesuffix(".py") for file in pair] for pair in files]
-    return {
-        "functions": len({callee for _, callee in calls}),
-        "hops": sum(caller != callee for caller, callee in files),
-        "rooms": len({callee for _, callee in rooms}),
-        "crossings": sum(caller != callee for caller, callee in rooms),
-    }
+    files = list(dict.fromkeys(name.partition(":")[0] for name in functions))
+    rooms = [file.partition("/")[0].removesuffix(".py") for file in files]
+    crossings = sum(one != other for one, other in itertools.pairwise(rooms))
+    return {"functions": len(functions), "hops": len(files), "rooms": len(set(rooms)), "crossings": crossings}
 
 
 def main() -> None:

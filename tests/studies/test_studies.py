@@ -203,7 +203,17 @@ def test_an_unknown_study_is_refused_with_the_nearest(lab):
 def test_a_killed_run_goes_on_to_the_same_records(lab, tmp_path):
     results, runs = tmp_path / "results", tmp_path / "runs"
     overrides = [part for one in (*TINY, "engine.checkpoint_steps=1", "fit.epochs=20") for part in ("-o", one)]
-    command = [sys.executable, "-m", "calibrant.studies", "reliability", "--out", str(results), "--runs", str(runs)]
+    command = [
+        sys.executable,
+        "-m",
+        "calibrant",
+        "reproduce",
+        "reliability",
+        "--out",
+        str(results),
+        "--runs",
+        str(runs),
+    ]
     process = subprocess.Popen(
         [*command, *overrides], stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

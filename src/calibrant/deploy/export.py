@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from calibrant import checks
 from calibrant.adapters.features import FeatureTap
+from calibrant.predictions import Decision
 
 if TYPE_CHECKING:
     from calibrant.deploy.predictor import Predictor
@@ -40,8 +41,13 @@ class DecisionProgram(nn.Module):
         """The outputs in their order."""
         logits, extra = zip(*(self._run(k, network, x) for k, network in enumerate(self.networks)))
         decision = self.rule.decide(torch.stack(logits), torch.stack(extra), self.threshold)
-        scores = decision.predictions.columns(self.rule.score_names)
-        return tuple(scores if name == "outlier_scores" else getattr(decision, name) for name in self.outputs)
+        return tuple(self._output(decision, name) for name in self.outputs)
+
+    def _output(self, decision: Decision, name: str) -> Tensor:
+        if name == "outlier_scores":
+            return decision.predictions.columns(self.rule.score_names)
+        value: Tensor = getattr(decision, name)
+        return value
 
     def _run(self, k: int, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         with FeatureTap(network, self.layer) as tap:
