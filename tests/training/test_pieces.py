@@ -22,11 +22,10 @@ from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.checkpoints import Checkpoint, CheckpointStore, pack_optimizer, unpack_optimizer
 from calibrant.training.distributed import make_fabric
 from calibrant.training.interrupts import deferred_stop
-from calibrant.training.optimizers import build_optimizer, set_rate
+from calibrant.training.optimizers import build_optimizer, rate_factor, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
-from calibrant.training.schedules import rate_factor
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from calibrant.posteriors.mean_field import MeanField
 from calibrant.predictions import Predictions
 from calibrant.training import TrainingData, Workspace, open_data
 from calibrant.training.batching import BatchSource
-from calibrant.training.fit import build_objective
 from calibrant.training.randomness import seeded
 from calibrant.training.step import Draws, loss_terms
+from calibrant.training.train_stage import stage_objective
 
 EIGHT = [str(scheme) for scheme in Scheme.all() if not scheme.selective]
 
@@ -62,8 +62,7 @@ def test_nothing_runs_twice(trained, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a finished stage was run again")
 
-    for name in ("fit", "finetune"):
-        monkeypatch.setattr(f"calibrant.training.workspace.{name}", refuse)
+    monkeypatch.setattr("calibrant.training.workspace.train_stage", refuse)
     monkeypatch.setattr("calibrant.training.predicting.predict", refuse)
     monkeypatch.setattr("calibrant.training.selecting._score", refuse)
     monkeypatch.setattr("calibrant.training.selecting._select", refuse)
@@ -132,7 +131,7 @@ def test_loss_terms_are_those_recomputed_by_hand(trained, scheme):
         data.train, 32, workspace.fabric, seed=1, outliers=(data.uncertainty, 64) if scheme.ocm else None
     )
     batch = next(source(0, 0))
-    objective = build_objective(scheme, settings, num_data=len(data.train), gamma=0.5 if scheme.ocm else 0.0)
+    objective = stage_objective(scheme, settings.with_("finetune.gamma=0.5"), len(data.train))
     with seeded(0), torch.no_grad():
         terms = loss_terms(Draws(model), objective, batch, workspace.fabric)
     with seeded(0), torch.no_grad():

@@ -71,7 +71,7 @@ def test_validation_sees_every_example_once(runs, monkeypatch):
     space = distributed_training.workspace(runs / "whole")
     row = space.history("CBNN")[-1]
     from calibrant.config.schemes import Scheme
-    from calibrant.training.task import StageTask
+    from calibrant.training.train_stage import StageTask
 
     task = StageTask(space.model("CBNN"), space.data, Scheme.parse("CBNN"), space.settings, space.fabric)
     assert task.validate()["accuracy"] == pytest.approx(row["validation_accuracy"], abs=1e-6)

@@ -43,9 +43,9 @@ def train_run(
     run = Run(out)
     run.check(settings)
     data = open_data(settings.data, settings.seed)
-    needy = next((scheme for scheme in wanted if scheme.ocm), None)
-    if needy is not None and data.uncertainty is None:
-        raise ValueError(f"uncertainty data is missing: {needy} needs unlabelled outliers (data.uncertainty)")
+    for scheme in wanted:
+        if scheme.ocm:
+            data.outliers_for(scheme)
     workspace = Workspace(data, settings, out, progress=progress)
     if workspace.fabric.is_global_zero:
         run.begin(settings, wanted, command, data.splits_json())

@@ -71,7 +71,7 @@ class DecisionRule(nn.Module):
             probabilities,
             selection=None if self.selector is None else self.selector.acceptance(probabilities, scores),
             ood_score=self._ood_score(logits, largest(probabilities), scores),
-            scores=dict(zip(self.score_names, scores.unbind(1))),
+            scores={name: scores[:, column] for column, name in enumerate(self.score_names)},
         )
         acceptance = predictions.acceptance
         members = torch.full_like(acceptance, logits.shape[0], dtype=torch.long)

@@ -17,11 +17,10 @@ from calibrant.files import RunError
 from calibrant.losses.objective import Objective
 from calibrant.training.distributed import share_buffers, sum_over_ranks
 from calibrant.training.interrupts import deferred_stop
-from calibrant.training.optimizers import build_optimizer, set_rate
+from calibrant.training.optimizers import build_optimizer, rate_factor, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver, Snapshot
-from calibrant.training.schedules import rate_factor
 from calibrant.training.step import Batch, Draws, loss_terms
 
 EpochRow = dict[str, Any]

@@ -1,6 +1,8 @@
-"""The optimizer of a training stage."""
+"""The optimizer of a training stage, and its rate as a function of the position: to resume needs no scheduler state."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import nn
@@ -29,3 +31,36 @@ def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Give every group its base rate times `factor`."""
     for group in optimizer.param_groups:
         group["lr"] = group["base_rate"] * factor
+
+
+def rate_factor(settings: OptimizerSettings, epoch: int, step: int, steps_per_epoch: int, examples: int) -> float:
+    """What the initial (one-cycle: the highest) rate is multiplied by at `step` of `epoch`, both counted from 0.
+
+    With `extra_step` the schedule is ahead by one advance before every update and one more at the start of every
+    epoch, and a cosine ends after `epochs * examples // batch_size` advances, as the published code has it.
+
+    >>> from calibrant.config.groups import FitSettings
+    >>> [round(rate_factor(FitSettings(), epoch, 0, 352, 45_000), 4) for epoch in (0, 29, 30, 60, 99)]
+    [1.0, 1.0, 0.2, 0.04, 0.008]
+    """
+    if settings.schedule == "constant":
+        return 1.0
+    if settings.schedule == "step":
+        return float(settings.step_factor ** -((epoch + settings.extra_step) // settings.step_every))
+    position, total = epoch * steps_per_epoch + step, settings.epochs * steps_per_epoch
+    if settings.extra_step:
+        position, total = position + epoch + 2, max(1, settings.epochs * examples // settings.batch_size)
+    if settings.schedule == "cosine":
+        return _cosine(position / total, 1.0, settings.final_fraction)
+    rising = settings.warmup * total
+    if position < rising:
+        return _cosine(position / rising, _ONE_CYCLE_START, 1.0)
+    return _cosine((position - rising) / (total - rising), 1.0, settings.final_fraction)
+
+
+_ONE_CYCLE_START = 1 / 25
+
+
+def _cosine(part: float, start: float, end: float) -> float:
+    """From `start` (part 0) to `end` (part 1) along half a cosine."""
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * part))

@@ -1,15 +1,19 @@
-"""A progress bar with loss terms, accuracy, speed and time left; nothing at all where there is no terminal."""
+"""How a training stage is followed: a bar on a terminal, a CSV file of its metrics, and TensorBoard on request."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from calibrant.files import write_csv
 
 Values = Callable[[], Mapping[str, float]]
 
@@ -70,3 +74,23 @@ class TrainingBar:
     ) -> None:
         self._progress.update(self._task, advance=self._pending)
         self._progress.stop()
+
+
+RowListener = Callable[[list[dict[str, Any]]], None]
+
+
+def row_listener(folder: Path, *, tensorboard: bool = False) -> RowListener:
+    """A function that is told all rows so far after every epoch and writes them into `folder`."""
+    logger: Any = None
+    if tensorboard:
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+        logger = TensorBoardLogger(folder, name="tensorboard", version="")
+
+    def listen(rows: list[dict[str, Any]]) -> None:
+        write_csv(folder / "metrics.csv", rows, durable=False)
+        if logger is not None:
+            logger.log_metrics({name: value for name, value in rows[-1].items() if name != "epoch"}, rows[-1]["epoch"])
+            logger.save()
+
+    return listen

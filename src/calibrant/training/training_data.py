@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
 from calibrant.config.groups import DataSettings
+from calibrant.config.schemes import Scheme
 from calibrant.data import (
     ArrayData,
     DataError,
@@ -45,6 +46,12 @@ class TrainingData:
         for name, data in others.items():
             if data is not None and (found := data.take(torch.tensor([0]))[0].shape[1:]) != shape:
                 raise ValueError(f"{name} has inputs of shape {tuple(found)}, but the training data of {tuple(shape)}")
+
+    def outliers_for(self, scheme: Scheme) -> Examples:
+        """D_u, which `scheme` is fine-tuned on."""
+        if self.uncertainty is None:
+            raise ValueError(f"uncertainty data (D_u) is missing: {scheme} needs unlabelled outliers to fine-tune on")
+        return self.uncertainty
 
     def splits_json(self) -> str:
         """All splits as JSON text."""

@@ -22,16 +22,14 @@ from calibrant.runs.stages import Stage
 from calibrant.training import keys
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
-from calibrant.training.finetune import finetune
-from calibrant.training.fit import fit
-from calibrant.training.logging import row_listener
 from calibrant.training.loop import EpochRow
 from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
 from calibrant.training.predicting import predict_stage
+from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
 from calibrant.training.selecting import Selection, confidence_selection, score_stage, select_stage
-from calibrant.training.task import StageTask
+from calibrant.training.train_stage import StageTask, train_stage
 from calibrant.training.training_data import TrainingData, class_count
 from calibrant.training.validation import validate
 
@@ -185,7 +183,7 @@ class Workspace:
             on_epoch=self._listener(scheme, stage),
             progress=self.progress,
         )
-        rows = finetune(task) if scheme.ocm else fit(task)
+        rows = train_stage(task)
         if self.fabric.is_global_zero:
             stage.finish({"scheme": str(scheme), **rows[-1]}, {MODEL: model.state_dict()}, rows)
             if store is not None:
@@ -217,9 +215,9 @@ class Workspace:
         return model
 
     def _check(self, schemes: list[Scheme]) -> None:
-        needy = [str(scheme) for scheme in schemes if scheme.ocm]
-        if needy and self.data.uncertainty is None:
-            raise ValueError(f"uncertainty data (D_u) is missing: {needy[0]} needs unlabelled outliers to fine-tune on")
+        for scheme in schemes:
+            if scheme.ocm:
+                self.data.outliers_for(scheme)
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:
