@@ -202,7 +202,7 @@ def test_clone_grid_search_and_pipelines(table):
 def test_a_run_directory_is_kept_and_used_again(table, tmp_path, monkeypatch):
     X, y = table
     first = fast(mlp(), "CBNN", epochs=2, out=tmp_path).fit(X, y).predict_proba(X)
-    monkeypatch.setattr("calibrant.training.workspace.fit", None)
+    monkeypatch.setattr("calibrant.training.workspace.train_stage", None)
     assert np.array_equal(fast(mlp(), "CBNN", epochs=2, out=tmp_path).fit(X, y).predict_proba(X), first)
 
 

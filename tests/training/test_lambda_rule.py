@@ -54,8 +54,8 @@ def test_an_interrupted_selection_goes_on(workspace, monkeypatch):
     calls = []
     from calibrant.training import workspace as module
 
-    fit = module.fit
-    monkeypatch.setattr(module, "fit", lambda task: calls.append(task.settings) or fit(task))
+    fit = module.train_stage
+    monkeypatch.setattr(module, "train_stage", lambda task: calls.append(task.settings) or fit(task))
     choice = select_lambda(workspace, "CFNN")
     assert [settings.calibration.weight.of("frequentist") for settings in calls] == [2.0]
     assert len(choice.trials) == 2

@@ -63,9 +63,8 @@ def test_nothing_runs_twice(trained, monkeypatch):
         raise AssertionError("a finished stage was run again")
 
     monkeypatch.setattr("calibrant.training.workspace.train_stage", refuse)
-    monkeypatch.setattr("calibrant.training.predicting.predict", refuse)
-    monkeypatch.setattr("calibrant.training.selecting._score", refuse)
-    monkeypatch.setattr("calibrant.training.selecting._select", refuse)
+    for name in ("predict_sets", "score_sets", "fit_selector"):
+        monkeypatch.setattr(f"calibrant.training.workspace.{name}", refuse)
     again = Workspace(workspace.data, workspace.settings, workspace.run.root).train("SCBNN-OCM", "BNN")
     assert torch.equal(again["BNN"]["test"].probabilities, outputs["BNN"]["test"].probabilities)
 

@@ -6,24 +6,19 @@ Kept are the probabilities of the ensemble and the OOD scores of its logits, not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from calibrant.config.schemes import Scheme
+from calibrant.config.loading import Settings
 from calibrant.data import Augmentation, Batches
 from calibrant.detectors.logits import SCORES, score_rows
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
-from calibrant.training import keys
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive
 from calibrant.training.training_data import Examples, TrainingData
-
-if TYPE_CHECKING:
-    from calibrant.training.workspace import Workspace
 
 
 def prediction_sets(data: TrainingData) -> dict[str, Examples]:
@@ -32,37 +27,27 @@ def prediction_sets(data: TrainingData) -> dict[str, Examples]:
     return {name: part for name, part in sets.items() if part is not None}
 
 
-def stage_of(workspace: Workspace, scheme: Scheme) -> Stage:
-    """The predict stage of `scheme`, run or not."""
-    inputs = keys.predict_inputs(scheme, workspace.settings, workspace.data, workspace.stage(scheme).key)
-    return workspace.run.stage(f"predict-{scheme}", inputs)
+def predict_sets(
+    ensemble: Ensemble, data: TrainingData, settings: Settings, *, about: str, progress: bool | None = False
+) -> dict[str, Predictions]:
+    """What `ensemble` says of every set."""
+    size = settings.engine.predict_batch_size
+    return {
+        name: predict(ensemble, InOrder(part, size), description=f"{about} on {name}", progress=progress)
+        for name, part in prediction_sets(data).items()
+    }
 
 
-def predict_stage(workspace: Workspace, scheme: Scheme) -> dict[str, Predictions]:
-    """The predictions of `scheme` on every set, from the run if they are there."""
-    stage, sets = stage_of(workspace, scheme), prediction_sets(workspace.data)
-    if not workspace.finished(stage):
-        ensemble = workspace.ensemble(scheme)
-        with workspace.unfinished(stage) as to_do:
-            if to_do and workspace.fabric.is_global_zero:
-                size, progress = workspace.settings.engine.predict_batch_size, workspace.progress
-                return keep(
-                    stage,
-                    {
-                        name: predict(
-                            ensemble, InOrder(part, size), description=f"{scheme} on {name}", progress=progress
-                        )
-                        for name, part in sets.items()
-                    },
-                )
-    return {name: _from_tensors(stage.tensors(f"{name}.safetensors")) for name in sets}
-
-
-def keep(stage: Stage, predictions: Mapping[str, Predictions]) -> dict[str, Predictions]:
+def keep_predictions(stage: Stage, predictions: Mapping[str, Predictions]) -> dict[str, Predictions]:
     """Make the summary of `predictions` the result of `stage`, and return it."""
     kept = {name: summary(part) for name, part in predictions.items()}
     stage.finish({"sets": list(kept)}, {f"{name}.safetensors": _to_tensors(part) for name, part in kept.items()})
     return kept
+
+
+def kept_predictions(stage: Stage) -> dict[str, Predictions]:
+    """What `keep_predictions` made the result of `stage`."""
+    return {name: _from_tensors(stage.tensors(f"{name}.safetensors")) for name in stage.result["sets"]}
 
 
 def summary(predictions: Predictions) -> Predictions:

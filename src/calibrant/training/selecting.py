@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant.config.schemes import Scheme
+from calibrant.config.groups import OutlierSettings, SelectorSettings
+from calibrant.config.loading import Settings
 from calibrant.data import Augmentation, split_indices
 from calibrant.detectors import OutlierScores
+from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
-from calibrant.training import keys
-from calibrant.training.predicting import InOrder, keep, predict, predict_stage, prediction_sets, stage_of
+from calibrant.training.predicting import InOrder, predict, prediction_sets
 from calibrant.training.randomness import derive
-from calibrant.training.training_data import Examples
-
-if TYPE_CHECKING:
-    from calibrant.config.groups import OutlierSettings, SelectorSettings
-    from calibrant.posteriors.ensemble import Ensemble
-    from calibrant.training.workspace import Workspace
+from calibrant.training.training_data import Examples, TrainingData
 
 
 @dataclass(frozen=True)
 class Scored:
     """Fitted outlier scores, the predictions with them, and the validation data's views (V, N, ...) for a selector."""
 
-    stage: Stage
     scorer: OutlierScores
     predictions: dict[str, Predictions]
     views: dict[str, Tensor]
@@ -50,70 +45,61 @@ class Selection:
     threshold: float | None = None
 
 
-def score_stage(workspace: Workspace, scheme: Scheme) -> Scored:
-    """Fit the outlier scores to training features and score every set.
+def score_sets(
+    ensemble: Ensemble, data: TrainingData, settings: Settings, *, about: str, progress: bool | None = False
+) -> Scored:
+    """Fit the outlier scores to training features and score every set; the same passes give the predictions."""
 
-    The same passes over the data give the predictions, so the predict stage is written along, if it is missing.
-    """
-    base = replace(scheme, selective=False)
-    predicted = stage_of(workspace, base)
-    stage = workspace.run.stage(f"score-{base}", keys.score_inputs(workspace.settings, predicted.key))
-    if not workspace.finished(stage):
-        ensemble = workspace.ensemble(base)
-        with workspace.unfinished(predicted) as predict_too, workspace.unfinished(stage) as to_do:
-            if to_do and workspace.fabric.is_global_zero:
-                _score(workspace, ensemble, stage, predicted if predict_too else None)
-    scorer = OutlierScores.from_state(stage.result["scorer"], stage.tensors("scorer.safetensors"))
-    kept = stage.tensors("scores.safetensors")
-    predictions = {
-        name: replace(part, scores={**part.scores, **dict(zip(scorer.scores, kept[f"set:{name}"].unbind(1)))})
-        for name, part in predict_stage(workspace, base).items()
-    }
-    views = {name[5:]: value for name, value in kept.items() if name.startswith("view:")}
-    return Scored(stage, scorer, predictions, views)
-
-
-def _score(workspace: Workspace, ensemble: Ensemble, stage: Stage, predicted: Stage | None) -> None:
-    settings, data = workspace.settings, workspace.data
-
-    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> Predictions:
+    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> tuple[Predictions, Tensor]:
         loader = InOrder(part, settings.engine.predict_batch_size, augmentation, seed)
-        layer, about = settings.backbone.feature_layer, f"{stage.name}: {part.name or len(part)}"
-        return predict(ensemble, loader, layer, description=about, progress=workspace.progress)
+        layer, description = settings.backbone.feature_layer, f"{about}: {part.name or len(part)}"
+        predictions = predict(ensemble, loader, layer, description=description, progress=progress)
+        return predictions, _features(predictions, settings.outliers)
 
     scorer = _scorer(settings.outliers, settings.seed)
-    scorer.fit(_features(run(_reference(data.train, settings.outliers, settings.seed)), settings.outliers))
-    predictions = {name: run(part) for name, part in prediction_sets(data).items()}
-    scores = {n: scorer.score(_features(found, settings.outliers)) for n, found in predictions.items()}
-    views = _views(workspace, run, scorer, predictions["validation"], scores["validation"])
-    if predicted is not None:
-        keep(predicted, predictions)
-    tensors = {**{f"set:{name}": value for name, value in scores.items()}, **views}
-    files = {"scores.safetensors": tensors, "scorer.safetensors": scorer.state_dict()}
-    stage.finish({"scorer": scorer.config()}, files)
-
-
-def _views(
-    workspace: Workspace,
-    run: Callable[..., Predictions],
-    scorer: OutlierScores,
-    plain: Predictions,
-    plain_scores: Tensor,
-) -> dict[str, Tensor]:
-    """What the selector is fitted to, of the validation data and its augmented copies: (V, N, ...) each."""
-    settings = workspace.settings
-    columns = build_selector(settings.selector, settings.seed).columns
+    scorer.fit(run(_reference(data.train, settings.outliers, settings.seed))[1])
+    predictions, scores = {}, {}
+    for name, part in prediction_sets(data).items():
+        predictions[name], features = run(part)
+        scores[name] = scorer.score(features)
+    views = [(predictions["validation"], scores["validation"])]
     augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
-    views = [(plain, plain_scores)]
     for view in range(1, settings.selector.views):
-        predictions = run(workspace.data.validation, augmentation, derive(settings.seed, "selector view", view))
-        views.append((predictions, scorer.score(_features(predictions, settings.outliers))))
+        view_predictions, features = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
+        views.append((view_predictions, scorer.score(features)))
+    scored = {name: _with_scores(part, scorer, scores[name]) for name, part in predictions.items()}
+    return Scored(scorer, scored, _views(views, build_selector(settings.selector, settings.seed)))
+
+
+def _with_scores(predictions: Predictions, scorer: OutlierScores, scores: Tensor) -> Predictions:
+    return replace(predictions, scores={**predictions.scores, **dict(zip(scorer.scores, scores.unbind(1)))})
+
+
+def _views(views: Sequence[tuple[Predictions, Tensor]], selector: Selector) -> dict[str, Tensor]:
+    """What `selector` is fitted to, of the validation data and its augmented copies: (V, N, ...) each."""
+    columns = [selector.columns(scores, predictions.probabilities) for predictions, scores in views]
     return {
-        "view:confidence": torch.stack([predictions.confidence for predictions, _ in views]),
-        "view:scores": torch.stack([columns(scores, predictions.probabilities) for predictions, scores in views]),
-        "view:correct": torch.stack([predictions.correct for predictions, _ in views]),
-        "view:cross_entropy": torch.stack([predictions.cross_entropy for predictions, _ in views]),
+        "confidence": torch.stack([predictions.confidence for predictions, _ in views]),
+        "scores": torch.stack(columns),
+        "correct": torch.stack([predictions.correct for predictions, _ in views]),
+        "cross_entropy": torch.stack([predictions.cross_entropy for predictions, _ in views]),
     }
+
+
+def keep_scores(stage: Stage, scored: Scored) -> None:
+    """Make the scores the result of `stage`."""
+    sets = {f"set:{name}": part.columns(scored.scorer.scores) for name, part in scored.predictions.items()}
+    views = {f"view:{name}": value for name, value in scored.views.items()}
+    files = {"scores.safetensors": {**sets, **views}, "scorer.safetensors": scored.scorer.state_dict()}
+    stage.finish({"scorer": scored.scorer.config()}, files)
+
+
+def kept_scores(stage: Stage, predictions: Mapping[str, Predictions]) -> Scored:
+    """What `keep_scores` made the result of `stage`, with the kept `predictions`."""
+    scorer = OutlierScores.from_state(stage.result["scorer"], stage.tensors("scorer.safetensors"))
+    kept = stage.tensors("scores.safetensors")
+    scored = {name: _with_scores(part, scorer, kept[f"set:{name}"]) for name, part in predictions.items()}
+    return Scored(scorer, scored, {name[5:]: value for name, value in kept.items() if name.startswith("view:")})
 
 
 def _scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
@@ -149,14 +135,8 @@ def _features(predictions: Predictions, settings: OutlierSettings) -> Tensor:
     return features.mean(0, keepdim=True) if settings.average == "features" else features
 
 
-def select_stage(workspace: Workspace, scheme: Scheme, scored: Scored) -> Selection:
-    """Fit the selector to validation data and set its threshold."""
-    settings = workspace.settings.selector
-    stage = workspace.run.stage(f"select-{scheme}", keys.select_inputs(workspace.settings, scored.stage.key))
-    if not workspace.finished(stage):
-        with workspace.unfinished(stage) as to_do:
-            if to_do and workspace.fabric.is_global_zero:
-                _select(stage, settings, scored, workspace.settings.seed)
+def kept_selection(stage: Stage, scored: Scored) -> Selection:
+    """The selector that `fit_selector` made the result of `stage`, with what it says of `scored`."""
     selector = Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
     return Selection(
         selector,
@@ -170,7 +150,8 @@ def confidence_selection(predictions: dict[str, Predictions]) -> Selection:
     return Selection(ConfidenceSelector().fit(predictions["validation"].confidence), None, predictions, -math.inf)
 
 
-def _select(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> None:
+def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> None:
+    """Fit the selector to validation data, set its threshold, and make it the result of `stage`."""
     selector = build_selector(settings, seed)
     views = scored.views
     loss = views["cross_entropy"] if settings.objective == "classification" else None

@@ -24,11 +24,20 @@ from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
 from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
-from calibrant.training.predicting import predict_stage
+from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.resume import Saver
-from calibrant.training.selecting import Selection, confidence_selection, score_stage, select_stage
+from calibrant.training.selecting import (
+    Scored,
+    Selection,
+    confidence_selection,
+    fit_selector,
+    keep_scores,
+    kept_scores,
+    kept_selection,
+    score_sets,
+)
 from calibrant.training.train_stage import StageTask, train_stage
 from calibrant.training.training_data import TrainingData, class_count
 from calibrant.training.validation import validate
@@ -85,9 +94,14 @@ class Workspace:
     def selection(self, scheme: Scheme | str) -> Selection:
         """What decides for `scheme`, and its predictions."""
         scheme = Scheme.parse(scheme)
-        if scheme.selective:
-            return select_stage(self, scheme, score_stage(self, scheme))
-        return confidence_selection(predict_stage(self, scheme))
+        if not scheme.selective:
+            return confidence_selection(self._predicted(scheme))
+        scored_stage, scored = self._scored(_unselective(scheme))
+        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key))
+        with self._held(stage) as to_do:
+            if to_do and self.fabric.is_global_zero:
+                fit_selector(stage, self.settings.selector, scored, self.settings.seed)
+        return kept_selection(stage, scored)
 
     def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
         """The metrics of the fit or fine-tune of `scheme`, one row per epoch."""
@@ -97,9 +111,9 @@ class Workspace:
         """Accuracy, cross-entropy and ECE of the whole ensemble on validation data; no other data is looked at."""
         scheme = _unselective(scheme)
         stage = self.validation_stage(scheme)
-        if not self.finished(stage):
+        if not agree(stage.finished, self.fabric):
             model, seed = self.model(scheme), derive(self.settings.seed, "members") >> 1
-            with self.unfinished(stage) as to_do:
+            with self._held(stage) as to_do:
                 if to_do:
                     found = validate(
                         model,
@@ -146,27 +160,57 @@ class Workspace:
         parent = self.stage(scheme.parent).key
         return self.run.stage(f"fine-tune-{scheme}", keys.finetune_inputs(scheme, self.settings, self.data, parent))
 
-    def finished(self, stage: Stage) -> bool:
-        """Whether `stage` ran to its end; all ranks get the same answer."""
-        return agree(stage.finished, self.fabric)
+    def _predicted(self, scheme: Scheme) -> dict[str, Predictions]:
+        """The predictions of an unselective `scheme` on every set."""
+        stage = self._predict_stage(scheme)
+        if not agree(stage.finished, self.fabric):
+            ensemble, about = self.ensemble(scheme), str(scheme)
+            with self._held(stage) as to_do:
+                if to_do and self.fabric.is_global_zero:
+                    made = predict_sets(ensemble, self.data, self.settings, about=about, progress=self.progress)
+                    return keep_predictions(stage, made)
+        return kept_predictions(stage)
+
+    def _scored(self, scheme: Scheme) -> tuple[Stage, Scored]:
+        """The predictions of an unselective `scheme` with their outlier scores, and the stage that holds these.
+
+        The passes over the data that score also predict, so the predict stage is written along, if it is missing.
+        """
+        predicted = self._predict_stage(scheme)
+        stage = self.run.stage(f"score-{scheme}", keys.score_inputs(self.settings, predicted.key))
+        if not agree(stage.finished, self.fabric):
+            ensemble = self.ensemble(scheme)
+            with self._held(predicted) as predict_too, self._held(stage) as to_do:
+                if to_do and self.fabric.is_global_zero:
+                    made = score_sets(ensemble, self.data, self.settings, about=stage.name, progress=self.progress)
+                    if predict_too:
+                        keep_predictions(predicted, made.predictions)
+                    keep_scores(stage, made)
+        return stage, kept_scores(stage, self._predicted(scheme))
+
+    def _predict_stage(self, scheme: Scheme) -> Stage:
+        inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
+        return self.run.stage(f"predict-{scheme}", inputs)
 
     @contextlib.contextmanager
-    def unfinished(self, stage: Stage) -> Iterator[bool]:
+    def _held(self, stage: Stage) -> Iterator[bool]:
         """Hold `stage` (rank 0 does, for all) and say whether it is still to be run; all ranks leave together."""
+        if agree(stage.finished, self.fabric):
+            yield False
+            return
         with stage.locked() if self.fabric.is_global_zero else contextlib.nullcontext():
-            yield not self.finished(stage)
+            yield not agree(stage.finished, self.fabric)
             self.fabric.barrier()
 
     def _trained(self, scheme: Scheme) -> Stage:
         """The finished fit or fine-tune of `scheme`."""
         self._check([scheme])
         stage = self.stage(scheme)
-        if self.finished(stage):
-            return stage
-        start = None if scheme.parent is None else self.model(scheme.parent)
-        with self.unfinished(stage) as to_do:
-            if to_do:
-                self._run(scheme, stage, self._fresh(scheme) if start is None else start)
+        if not agree(stage.finished, self.fabric):
+            start = None if scheme.parent is None else self.model(scheme.parent)
+            with self._held(stage) as to_do:
+                if to_do:
+                    self._run(scheme, stage, self._fresh(scheme) if start is None else start)
         return stage
 
     def _run(self, scheme: Scheme, stage: Stage, model: nn.Module) -> None:
