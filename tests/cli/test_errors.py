@@ -11,6 +11,7 @@ import pytest
 import typer
 from commands import Caller, call, run
 
+import calibrant
 from calibrant import cli
 from calibrant.cli.errors import Stopped, explain, resumable
 from calibrant.data import DataError
@@ -54,7 +55,7 @@ def test_every_command_has_help_with_examples(call: Caller) -> None:
 
 
 def test_the_version(call: Caller) -> None:
-    assert call("--version").out == "calibrant 0.1.0\n"
+    assert call("--version").out == f"calibrant {calibrant.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from commands import Caller, call, run
 
+import calibrant
 from calibrant.config.loading import Settings, load_settings, setting_names
 
 __all__ = ["call"]
@@ -13,7 +14,7 @@ __all__ = ["call"]
 
 def test_info_tells_versions_devices_and_threads() -> None:
     found = json.loads(run("info", "--json").stdout)
-    assert found["versions"]["calibrant"] == "0.1.0"
+    assert found["versions"]["calibrant"] == calibrant.__version__
     assert "cpu" in found["devices"]
     assert found["threads"] >= 1
 
