@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two spinning OpenMP threads on busy cores are a hundred times slower than one: one thread a process, passive waiting.
+# Two spinning OpenMP threads on busy cores are a hundred times slower than one: one thread per process, passive waiting.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 WORKERS ?= 2
@@ -37,7 +37,7 @@ lint: $(STAMP)  ## Check style
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
-format: $(STAMP)  ## Mend style
+format: $(STAMP)  ## Fix style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -48,7 +48,7 @@ bench: export MALLOC_TOP_PAD_ = 200000000
 bench: $(STAMP)  ## Measure ratios side by side and write results/bench.json (GROUPS=posterior: only some)
 	$(BIN)/python -m benchmarks $(GROUPS)
 
-demo: $(STAMP)  ## The whole paper in small on embedded data: a table and a page
+demo: $(STAMP)  ## The paper at toy scale, on embedded data: a table and a page
 	$(BIN)/calibrant demo
 
 clean:  ## Remove everything that the other targets made

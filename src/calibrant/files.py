@@ -44,10 +44,11 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def _take_the_place(new: Path, target: Path) -> None:
-    """Rename `new` to `target`. A folder that is there is moved aside first, and put back if the rename fails."""
-    if not target.is_dir():
-        new.replace(target)
+    """Rename `new` to `target`: a file over a file, or a folder over a folder, which is moved aside first."""
+    if not (new.is_dir() and target.is_dir()):
+        new.replace(target)  # refuses to replace a folder by a file
         return
+    target = target.resolve()
     old = new.with_suffix(".old")
     target.rename(old)
     try:
@@ -74,6 +75,11 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
     except OSError as error:
         raise RunError(cannot_write(path, error)) from error
     return hashlib.sha256(content).hexdigest()
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of JSON values, whatever their order."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def write_json(path: Path, content: Any) -> str:

@@ -88,7 +88,7 @@ class Predictions:
         return self._map(lambda value: value.to(device))
 
     def numpy(self) -> Predictions:
-        """Checked, as NumPy arrays, for measures: without members, and with an `ood_score`."""
+        """Checked, as NumPy arrays, for measures: with an `ood_score`, without probabilities, logits and features."""
         level = checks.unit_interval("confidence", self.confidence)
         arrays: dict[str, Any] = {"confidence": level.detach().cpu().numpy()}
         for name in ("predicted", "labels", "count"):
@@ -154,7 +154,7 @@ class Decision:
 
     Attributes:
         predictions: what the model says, whether the answer is accepted or not.
-        accepted: (N,) bool, whether the answer should be used; False means to abstain.
+        accepted: (N,) bool, whether the answer should be used; False means to abstain. `selective/rule.py` decides.
         members: (N,) how many members were evaluated.
         threshold: `acceptance` is accepted where it is at least this.
         classes: names of the classes, if they have any.

@@ -20,7 +20,7 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert err.splitlines()[-1] == "calibrant: stopped; to go on: calibrant demo --resume --out demo"
+    assert err.splitlines()[-1] == "calibrant: stopped; to resume: calibrant demo --resume --out demo"
     assert "Traceback" not in err
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/seed-*/stages/*/result.json")}
     assert len(before) >= 4
@@ -38,7 +38,7 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     for folder in ("seed-0", "seed-1"):
         assert len(list((root / folder / "predictors").iterdir())) == 16
     page = (root / "report.html").read_text()
-    assert "The paper in small" in page
+    assert "The paper at toy scale" in page
     assert len(page) < 5_000_000
 
     found = json.loads(call("evaluate", root, "--scheme", "SBNN", "--json").out)

@@ -69,7 +69,7 @@ def test_the_version(call: Caller) -> None:
         (KeyboardInterrupt(), "stopped", 130),
         (Stopped("to go on: x", 143), "to go on: x", 143),
         (ModuleNotFoundError("No module named 'ray'"), "No module named 'ray'; install", 1),
-        (KeyError("k"), "unforeseen KeyError: 'k'", 1),
+        (KeyError("k"), "unexpected KeyError: 'k'", 1),
     ],
 )
 def test_errors_become_a_sentence_and_a_code(error: BaseException, sentence: str, code: int) -> None:
@@ -153,3 +153,13 @@ def test_tracebacks_are_shown_on_request(call: Caller, tmp_path: Path) -> None:
     printed = call("--debug", "evaluate", tmp_path / "r", code=2)
     assert "Traceback" in printed.err
     assert printed.err.splitlines()[-1].startswith("calibrant: ")
+
+
+def test_a_worker_that_died_is_a_failure_and_no_bug() -> None:
+    class WorkerError(RunError):
+        """As raised for a process that was killed."""
+
+    assert explain(WorkerError("a worker process was ended from outside")) == (
+        "a worker process was ended from outside",
+        1,
+    )

@@ -182,7 +182,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.splitlines()[-1] == f"calibrant: stopped; to go on: calibrant train --resume --out {out}"
+    assert err.splitlines()[-1] == f"calibrant: stopped; to resume: calibrant train --resume --out {out}"
     assert "Traceback" not in err
     (stage,) = out.glob("stages/fit-*")
     assert any(stage.glob("checkpoint-*.safetensors"))

@@ -94,7 +94,7 @@ def test_a_new_setting_with_a_default_changes_no_key_and_no_record(group: str, d
         values = settings.model_dump()
         values[group]["addition"] = "other"
         changed = grown.model_validate(values)
-        assert first_difference(identity(settings), identity(changed)) == f"{group}.addition"
+        assert first_difference(identity(settings), identity(changed))[0] == f"{group}.addition"
 
 
 @pytest.mark.skipif(not LABS, reason="the source distribution holds no results")
@@ -157,3 +157,14 @@ def test_a_run_resumes_with_another_engine_and_report_only(tmp_path: Path) -> No
         name = override.partition("=")[0]
         with pytest.raises(ValueError, match=f"holds a run with {name}="):
             run.check(settings.with_(override))
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_options_that_only_one_side_has_are_told_apart(tmp_path: Path, swap: bool) -> None:
+    plain = Settings().with_("calibration.regularizer=focal")
+    sides = (plain, plain.with_("calibration.options.gamma=3"))
+    asked, stored = sides if swap else sides[::-1]
+    run = Run(tmp_path / "run")
+    run.begin(stored, [Scheme()], "train")
+    with pytest.raises(ValueError, match=r"holds a run with calibration\.options\.gamma="):
+        run.check(asked)

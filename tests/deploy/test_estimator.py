@@ -263,3 +263,10 @@ def test_training_writes_nothing_but_where_it_is_told_to(table, tmp_path, monkey
     assert np.array_equal(kept.predict_proba(X), passed_on.predict_proba(X))
     assert np.array_equal(kept.accept(X), passed_on.accept(X))
     assert kept.history_ == passed_on.history_
+
+
+def test_a_device_may_be_a_torch_device(table):
+    X, y = table
+    named = fast(mlp(), "FNN", epochs=1, device="cpu").fit(X, y)
+    given = fast(mlp(), "FNN", epochs=1, device=torch.device("cpu")).fit(X, y)
+    assert np.array_equal(named.predict_proba(X), given.predict_proba(X))

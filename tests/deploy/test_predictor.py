@@ -231,3 +231,15 @@ def test_modules_that_cannot_be_used_are_refused() -> None:
         Predictor(Ensemble.of(plain), outliers=outliers)(torch.zeros(2, 1, 2, 2))
     named = Predictor(Ensemble.of(plain), outliers=outliers, feature_layer="1")
     assert named(torch.zeros(2, 1, 2, 2)).predictions.columns().shape == (2, 1)
+
+
+def test_a_predictor_at_another_coverage_shares_networks_and_takes_turns() -> None:
+    parts = digits(3)
+    predictor = parts.predictor()
+    before, wide = predictor.threshold, predictor.at_coverage(1.0)
+    assert wide(parts.test[:50]).accepted.all()
+    assert predictor.threshold == before
+    assert wide.ensemble is predictor.ensemble
+    assert wide._lock is predictor._lock
+    scored = predictor(parts.test[:50])
+    assert torch.equal(wide(parts.test[:50]).predictions.columns(), scored.predictions.columns())

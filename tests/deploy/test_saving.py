@@ -15,6 +15,7 @@ import calibrant
 from calibrant import Ensemble, MeanField
 from calibrant.deploy import Backbone, Decision, Predictor, load, saving
 from calibrant.detectors import OutlierScores
+from calibrant.files import checksum
 from calibrant.selective import BaseSelector, ConfidenceSelector
 
 FILES = ["predictor.json", "ensemble.safetensors", "outliers.safetensors", "selector.safetensors"]
@@ -37,7 +38,7 @@ def altered(folder: Path, change: Callable[[dict[str, object]], object]) -> Path
     record = json.loads((folder / "predictor.json").read_text())
     del record["checksum"]
     change(record)
-    (folder / "predictor.json").write_text(json.dumps({**record, "checksum": saving._checksum(record)}))
+    (folder / "predictor.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
     return folder
 
 
@@ -233,3 +234,14 @@ def test_nothing_in_the_folder_is_a_pickle(saved: Path) -> None:
     for path in saved.iterdir():
         content = path.read_bytes()
         assert content[:1] == b"{" if path.suffix == ".json" else content[8:9] == b"{"
+
+
+def test_a_predictor_that_0_1_0_saved_decides_as_it_did_there() -> None:
+    folder = Path(__file__).parent / "predictor_of_0.1.0"
+    expected = json.loads((folder / "decision.json").read_text())
+    decision = load(folder)(torch.tensor(expected["inputs"]))
+    assert decision.classes == ("no", "yes")
+    assert decision.predicted.tolist() == expected["predicted"]
+    assert decision.accepted.tolist() == expected["accepted"]
+    assert decision.confidence.tolist() == pytest.approx(expected["confidence"], abs=1e-6)
+    assert decision.acceptance.tolist() == pytest.approx(expected["acceptance"], abs=1e-6)

@@ -156,3 +156,23 @@ def test_what_fails_midway_leaves_the_old_one_whole(tmp_path, kind):
         make(temporary, "new")
     assert read.read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_file_does_not_take_the_place_of_a_folder(tmp_path):
+    (tmp_path / "p.csv").mkdir()
+    (tmp_path / "p.csv" / "mine").write_text("precious")
+    with pytest.raises(RunError, match="cannot be written"):
+        write_bytes(tmp_path / "p.csv", b"new")
+    assert (tmp_path / "p.csv" / "mine").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
+def test_a_folder_behind_a_link_is_replaced_where_it_is(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with whole(tmp_path / "link") as temporary:
+        temporary.mkdir()
+        (temporary / "inner").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "inner").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]

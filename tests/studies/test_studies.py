@@ -249,7 +249,7 @@ def test_a_failing_job_keeps_back_only_what_needs_it(lab, tmp_path, monkeypatch)
 
     monkeypatch.setattr("calibrant.studies.jobs.execute", flaky)
     broken = open_lab("embedded", results=tmp_path / "results", runs=lab.runs, overrides=TINY)
-    with pytest.raises(RunError, match="2 of 8 jobs failed: train BNN_seed-0: the disk is full"):
+    with pytest.raises(RunError, match="2 of 8 jobs failed: train BNN_seed-0: RuntimeError: the disk is full"):
         reproduce(broken, "reliability")
     assert {path.name.split("_")[0] for path in (tmp_path / "results" / "records").iterdir()} == {"FNN", "CFNN", "CBNN"}
     monkeypatch.undo()

@@ -25,7 +25,7 @@ from calibrant.training.interrupts import deferred_stop
 from calibrant.training.optimizers import build_optimizer, rate_factor, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded
-from calibrant.training.resume import Saver
+from calibrant.training.snapshots import Saver
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,7 @@ def test_a_full_disk_stops_with_one_sentence_and_loses_nothing(tmp_path, monkeyp
 
 
 def test_another_number_of_processes_is_refused(tmp_path, monkeypatch):
-    from calibrant.training import resume
+    from calibrant.training import snapshots
 
     def crash():
         raise CrashError
@@ -159,14 +159,14 @@ def test_another_number_of_processes_is_refused(tmp_path, monkeypatch):
         stop_after(patched, 3, crash)
         with pytest.raises(CrashError):
             workspace(tmp_path).model(SCHEME)
-    load = resume.CheckpointStore.load
+    load = snapshots.CheckpointStore.load
 
     def of_two(self):
         checkpoint = load(self)
         checkpoint.values["ranks"] = 2
         return checkpoint
 
-    monkeypatch.setattr(resume.CheckpointStore, "load", of_two)
+    monkeypatch.setattr(snapshots.CheckpointStore, "load", of_two)
     with pytest.raises(RunError, match="begun with 2 processes and cannot go on with 1"):
         workspace(tmp_path).model(SCHEME)
 

@@ -1,6 +1,7 @@
 """All schemes on the embedded data: they learn, share their stages, and minimize what they say they do."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -277,3 +278,14 @@ def test_tensorboard_is_written_on_request(data, tmp_path):
     workspace = Workspace(small(data), settings, tmp_path)
     workspace.model("FNN")
     assert list(workspace.stage("FNN").path.rglob("events.out.tfevents*"))
+
+
+def test_ood_sets_keep_the_order_of_the_data(data, tmp_path):
+    settings = load_settings("embedded", overrides=FAST)
+    some = torch.arange(64)
+    sets = {name: part.subset(some) for name, part in data.ood.items()}
+    few = replace(small(data), ood=sets)
+    turned = replace(few, ood=dict(reversed(sets.items())))
+    assert len(sets) == 2
+    for given in (few, turned):
+        assert list(Workspace(given, settings, tmp_path).predictions("FNN"))[-2:] == list(given.ood)

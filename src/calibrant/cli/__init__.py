@@ -30,7 +30,7 @@ COMMANDS: dict[str, ModuleType] = {
     "info": info,
 }
 _EXAMPLES = """
-calibrant demo                    # the whole paper in small, in two minutes
+calibrant demo                    # the paper at toy scale, in two minutes
 calibrant audit predictions.csv   # is somebody's model calibrated? no model needed
 calibrant train --out run         # train any of the sixteen schemes
 calibrant predict run photos/     # labels, confidence, and whether to trust them

@@ -44,7 +44,7 @@ def command(
         record = Run(out).record
         chosen, numbers = options.on_device(Run(out).settings, device), [int(one) for one in record.get("seeds", [])]
         if not numbers:
-            raise ValueError(f"{out} is not a demo; go on with it: {Run(out).resume_command}")
+            raise ValueError(f"{out} is not a demo; resume it: {Run(out).resume_command}")
         asked = str(record["command"])
     else:
         chosen = options.read_settings(profile, settings, override or (), engine__device=device, seed=seed)
@@ -52,7 +52,7 @@ def command(
     from calibrant.deploy.demo import run_demo
 
     labels = {number: f"seed {number}" for number in numbers}
-    stopped = resumable(lambda: f"stopped; to go on: calibrant demo --resume --out {out}")
+    stopped = resumable(lambda: f"stopped; to resume: calibrant demo --resume --out {out}")
     with stopped, output.step_display(list(labels.values())) as show:
         made = run_demo(
             chosen,

@@ -1,9 +1,9 @@
 """Where everything that goes wrong becomes one sentence on standard error and an exit code.
 
 0  done
-1  it failed: a disk is full, training diverged, a file is damaged, something unforeseen
-2  asked wrongly: a wrong option, path, setting, file, column
-130, 143  stopped by Ctrl-C or SIGTERM; the sentence says how to go on
+1  it failed: a disk is full, training diverged, a file is damaged, something unexpected
+2  a usage error: a wrong option, path, setting, file, column
+130, 143  stopped by Ctrl-C or SIGTERM; the sentence says how to resume
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-FAILED, ASKED_WRONGLY, INTERRUPTED, TERMINATED = 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
+FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
 DEBUG = "CALIBRANT_DEBUG"
+# By name, so that nothing is imported for them.
+_FAILURES = {"RunError", "BuildError", "OutOfMemoryError", "MemoryError"}
 
 
 class Stopped(Exception):  # noqa: N818  (it is no error)
-    """Ctrl-C or SIGTERM; the message says how to go on."""
+    """Ctrl-C or SIGTERM; the message says how to resume."""
 
     def __init__(self, how: str, code: int = INTERRUPTED) -> None:
         super().__init__(how)
@@ -73,7 +75,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     >>> explain(ValueError("data: no such file"))
     ('data: no such file', 2)
     >>> explain(ZeroDivisionError("division by zero"))
-    ('unforeseen ZeroDivisionError: division by zero (CALIBRANT_DEBUG=1 shows where)', 1)
+    ('unexpected ZeroDivisionError: division by zero (CALIBRANT_DEBUG=1 shows where)', 1)
     """
     text = " ".join(str(error).split())
     if isinstance(error, Stopped):
@@ -81,17 +83,17 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return "stopped", INTERRUPTED
     if hasattr(error, "format_message"):  # typer's own: a wrong option or command
-        return _usage(error), ASKED_WRONGLY
+        return _usage(error), USAGE
     if isinstance(error, ValueError):
-        return text, ASKED_WRONGLY
+        return text, USAGE
     if isinstance(error, ModuleNotFoundError):
         return f"{text}; install what this needs with: pip install 'calibrant[all]'", FAILED
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or text}", FAILED
-    if type(error).__name__ in ("RunError", "BuildError", "OutOfMemoryError", "MemoryError"):
+    if _FAILURES & {kind.__name__ for kind in type(error).__mro__}:
         return text or "out of memory", FAILED
-    return f"unforeseen {type(error).__name__}: {text} ({DEBUG}=1 shows where)", FAILED
+    return f"unexpected {type(error).__name__}: {text} ({DEBUG}=1 shows where)", FAILED
 
 
 def say(message: str, code: int) -> None:

@@ -29,7 +29,10 @@ Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, c
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="The one seed.", metavar="N")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables; progress stays on standard error.")]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run in --out as it was begun; nothing else need be given.")
+    bool,
+    typer.Option(
+        "--resume", help="Resume the run in --out with the settings it was begun with; no other option is needed."
+    ),
 ]
 Schemes = Annotated[
     list[str] | None,
@@ -53,7 +56,7 @@ def read_settings(
 
 
 def refuse_beside_resume(*given: object) -> None:
-    """Refuse options that would be ignored, because a run goes on with the settings it was begun with."""
+    """Refuse options that would be ignored, because a run resumes with the settings it was begun with."""
     if any(one is not None for one in given):
         raise ValueError("--resume takes all settings from the run in --out; leave the other options out")
 

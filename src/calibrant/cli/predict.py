@@ -68,7 +68,7 @@ def command(
     predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto") if local else "cpu")
     if coverage is not None:
         predictor = predictor.at_coverage(coverage)
-    how = "nothing was written: start again" if local else "start again to go on: what is written is kept"
+    how = "nothing was written: start again" if local else "start again to resume: what is written is kept"
     with resumable(lambda: f"stopped; {how}"), _counter() as show:
         count = engine(
             predictor,

@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """A figure or table of the paper: train, measure, draw.
 
-    Studies share one run directory, so nothing is trained twice; a run that was stopped goes on when it is started
+    Studies share one run directory, so nothing is trained twice; a run that was stopped resumes when it is started
     again. Settings of the studies themselves (grids, seeds) are overridden with -o study.KEY=VALUE.
     """
     from calibrant.studies import open_lab, redraw, reproduce, write_claims
@@ -69,7 +69,7 @@ def command(
             seeds=None if seeds is None else parse_seeds(seeds),
             overrides=override or (),
         )
-        with resumable(lambda: "stopped; the same command goes on from here"):
+        with resumable(lambda: "stopped; the same command resumes it"):
             written = reproduce(lab, study, workers=workers)
     if json:
         output.print_json({"written": [str(path) for path in written]})

@@ -88,7 +88,7 @@ def command(
     else:
         sweep = _sweep(what.read(), scheme or "CBNN", param or [])
     again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}"
-    with resumable(lambda: f"stopped; to go on: {again}"):
+    with resumable(lambda: f"stopped; to resume: {again}"):
         result = run_sweep(sweep, out, executor, on_trial=_say)
     if json:
         output.print_json(_record(result, out))

@@ -57,17 +57,6 @@ class Settings(Group):
         """All settings, as the YAML that `load_settings` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
-    def value(self, name: str) -> Any:
-        """The setting with a dotted name, as a JSON value.
-
-        >>> Settings().value("fit.rate")
-        0.1
-        """
-        node: Any = self.model_dump(mode="json")
-        for part in name.split("."):
-            node = node[part]
-        return node
-
     def changed(self, changes: Mapping[str, Any]) -> Settings:
         """A copy with nested `changes`.
 

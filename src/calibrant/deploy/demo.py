@@ -1,4 +1,4 @@
-"""The whole paper in small: all sixteen schemes, several seeds, one table and one page."""
+"""The paper at toy scale: all sixteen schemes, several seeds, one table and one page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_demo(
     """Train and evaluate all schemes for every seed in `out`, then make the table and the page.
 
     Seeds run side by side, a process each, as many as there are cores, or `workers`. What is in `out` already is
-    reused, so after a stop the same call goes on.
+    reused, so after a stop the same call resumes.
     """
     root, schemes = Run(out), Scheme.all()
     if len(set(seeds)) != len(seeds) or not seeds or min(seeds) < 0:
@@ -60,7 +60,7 @@ def run_demo(
     rows = table_of([one for run in runs for one in run.evaluations(schemes)], settings.report)
     table = root.root / "table.csv"
     write_table(table, rows)
-    page = report_page(runs, root.root / "report.html", rows=rows, title="The paper in small")
+    page = report_page(runs, root.root / "report.html", rows=rows, title="The paper at toy scale")
     return Demo(rows, page, table)
 
 

@@ -18,7 +18,6 @@ from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
 from calibrant.deploy.deploying import predictor_of
 from calibrant.deploy.labels import Labelling, learn_labels
-from calibrant.predictions import Decision
 from calibrant.training.predicting import InOrder
 from calibrant.training.training_data import Examples, TrainingData, as_examples
 from calibrant.training.workspace import Workspace
@@ -118,12 +117,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Probabilities (N, C) of the ensemble, in the order of `classes_`."""
-        probabilities: NDArray[Any] = self._decide(X).probabilities.numpy()
+        data = self._checked(X)  # not the predictor: nobody asks for its scores
+        predictions = self.predictor_.ensemble.predict(InOrder(data, self.settings_.engine.predict_batch_size))
+        probabilities: NDArray[Any] = predictions.probabilities.numpy()
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every input, (N,)."""
-        labels: NDArray[Any] = self.classes_[self._decide(X).predicted.numpy()]
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
         return labels
 
     def accept(self, X: Any, coverage: float | None = None) -> NDArray[Any]:
@@ -134,17 +135,19 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             coverage: accept this part of the validation data; None takes the setting `selector.coverage` for selective
                 schemes, and accepts everything for the others.
         """
-        accepted: NDArray[Any] = self._decide(X, coverage).accepted.numpy()
+        data = self._checked(X)
+        predictor = self.predictor_ if coverage is None else self.predictor_.at_coverage(coverage)
+        decision = predictor.predict(InOrder(data, self.settings_.engine.predict_batch_size))
+        accepted: NDArray[Any] = decision.accepted.numpy()
         return accepted
 
-    def _decide(self, X: Any, coverage: float | None = None) -> Decision:
+    def _checked(self, X: Any) -> Examples:
         check_is_fitted(self, "predictor_")
         data = as_examples(X)
         shape = tuple(data.take(torch.tensor([0]))[0].shape[1:])
         if shape != self.input_shape_:
             raise ValueError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
-        predictor = self.predictor_ if coverage is None else self.predictor_.at_coverage(coverage)
-        return predictor.predict(InOrder(data, self.settings_.engine.predict_batch_size))
+        return data
 
     def _settings(self) -> Settings:
         own = {
@@ -153,7 +156,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             "calibration": {"weight": self.calibration_weight},
             "posterior": {"members": self.members},
             "seed": self.seed,
-            "engine": {"device": self.device},
+            "engine": {"device": str(self.device)},
         }
         return _BASE.changed(own).with_(*self.overrides)
 

@@ -112,7 +112,7 @@ class Predictor(nn.Module):
         """A predictor of the same parts, with the threshold that accepts at least `coverage` of the validation data."""
         if self.selector is None:
             raise ValueError("coverage cannot be chosen: this predictor was saved without a selector")
-        return Predictor(
+        changed = Predictor(
             self.ensemble,
             outliers=self.outliers,
             selector=self.selector,
@@ -122,6 +122,8 @@ class Predictor(nn.Module):
             feature_layer=self.feature_layer,
             backbone=self.backbone,
         )
+        changed._lock = self._lock  # they share the networks, so their calls take turns, too
+        return changed
 
     def save(self, folder: str | Path) -> Path:
         """Write the predictor to `folder` as safetensors and JSON; `calibrant.load` reads it."""

@@ -9,8 +9,6 @@ FOLDER/selector.safetensors      the selector, if there is one
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -24,11 +22,11 @@ from calibrant import __version__, backbones
 from calibrant.backbones.normalization import Normalize
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
-from calibrant.files import RunError, read_json, read_tensors, whole, write_json, write_tensors
+from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
 from calibrant.posteriors.ensemble import Ensemble, StoredMembers, parameter_key
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
 
-FORMAT, VERSION = "calibrant.deploy", 1
+FORMAT, VERSION = "calibrant.predictor", 1
 RECORD = "predictor.json"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector)}
 
@@ -62,7 +60,7 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
         with whole(target) as temporary:
             files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
             content = {**record, "files": files}
-            write_json(temporary / RECORD, {**content, "checksum": _checksum(content)})
+            write_json(temporary / RECORD, {**content, "checksum": checksum(content)})
     except (OSError, RunError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ValueError(f"folder {target} cannot be written: {reason}") from error
@@ -144,7 +142,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     version = record.get("version")
     if isinstance(version, int) and version > VERSION:
         raise ValueError(f"{folder} has format version {version}, but this calibrant reads up to {VERSION}: upgrade it")
-    if record.pop("checksum", None) != _checksum(record):
+    if record.pop("checksum", None) != checksum(record):
         raise ValueError(f"{folder} is damaged: its {RECORD} was altered")
     return record
 
@@ -205,10 +203,6 @@ def _backbone(fields: Mapping[str, Any]) -> Backbone:
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in module.state_dict().items()}
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _check_target(target: Path) -> None:

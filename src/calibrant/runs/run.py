@@ -75,10 +75,9 @@ class Run:
         writable(self.root)
         if not self.exists:
             return
-        stored = self.settings
-        name = first_difference(_fixed(settings), _fixed(stored))
-        if name is not None:
-            asked, found = settings.value(name), stored.value(name)
+        different = first_difference(_fixed(settings), _fixed(self.settings))
+        if different is not None:
+            name, asked, found = different
             raise ValueError(
                 f"{self.root} holds a run with {name}={found}, not {asked}; choose another --out, or resume it:"
                 f" {self.resume_command}"
@@ -120,7 +119,7 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """What goes on with the run."""
+        """The command that resumes the run."""
         command = "demo" if "seeds" in self.record else "train"
         return f"calibrant {command} --resume --out {self.root}"
 

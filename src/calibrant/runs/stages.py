@@ -168,7 +168,8 @@ class MemoryStage:
         """Keep copies of the tensors, which training may go on to change."""
         for name, tensors in (files or {}).items():
             self._files[name] = {key: value.detach().clone() for key, value in tensors.items()}
-        self.result, self._rows, self.finished = dict(summary), [dict(row) for row in rows or ()], True
+        self.result, self.finished = dict(summary), True
+        self._rows = [{name: float(value) for name, value in row.items()} for row in rows or ()]
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors of the file `name`."""

@@ -43,8 +43,8 @@ class Journal:
         now = time.monotonic()
         took = now - self._started.pop(task.name, now)
         if ended.error is not None:
-            self.failures.append(f"{task.name}: {ended.error}")
-            self._tell(f"failed {task.name}: {ended.error}", always=True)
+            self.failures.append(f"{task.name}: {ended.reason}")
+            self._tell(f"failed {task.name}: {ended.reason}", always=True)
             return
         left = (now - self._began) / self.done * (self.total - self.done)
         self._tell(f"done   {task.name} in {duration(took)}; {self.done} of {self.total}, about {duration(left)} left")

@@ -6,10 +6,7 @@ JSON is written last and holds the checksum of the tensors and of itself; whatev
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.files import RunError, read_json, read_tensors, write_json, write_tensors
+from calibrant.files import RunError, checksum, read_json, read_tensors, write_json, write_tensors
 
 
 @dataclass
@@ -39,9 +36,9 @@ class CheckpointStore:
         """Write over the older of the two; the newer one stays until this one is whole."""
         serial = self._serial + 1
         tensors, record = self._files(serial % 2)
-        checksum = write_tensors(tensors, checkpoint.tensors)
-        content = {"serial": serial, "sha256": checksum, "values": checkpoint.values}
-        write_json(record, {**content, "self": _checksum(content)})
+        sha256 = write_tensors(tensors, checkpoint.tensors)
+        content = {"serial": serial, "sha256": sha256, "values": checkpoint.values}
+        write_json(record, {**content, "self": checksum(content)})
         self._serial = serial
 
     def load(self) -> Checkpoint | None:
@@ -80,13 +77,9 @@ class CheckpointStore:
                 record = read_json(path) if path.exists() else None
             except RunError:
                 record = None
-            if isinstance(record, dict) and record.pop("self", None) == _checksum(record):
+            if isinstance(record, dict) and record.pop("self", None) == checksum(record):
                 found.append((record["serial"], record))
         return found
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:

@@ -45,9 +45,9 @@ def keep_predictions(stage: Stage, predictions: Mapping[str, Predictions]) -> di
     return kept
 
 
-def kept_predictions(stage: Stage) -> dict[str, Predictions]:
-    """What `keep_predictions` made the result of `stage`."""
-    return {name: _from_tensors(stage.tensors(f"{name}.safetensors")) for name in stage.result["sets"]}
+def kept_predictions(stage: Stage, data: TrainingData) -> dict[str, Predictions]:
+    """What `keep_predictions` made the result of `stage`, in the order in which `data` has the sets."""
+    return {name: _from_tensors(stage.tensors(f"{name}.safetensors")) for name in prediction_sets(data)}
 
 
 def summary(predictions: Predictions) -> Predictions:

@@ -18,7 +18,7 @@ from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
-from calibrant.training.predicting import InOrder, predict, prediction_sets
+from calibrant.training.predicting import InOrder, predict, prediction_sets, summary
 from calibrant.training.randomness import derive
 from calibrant.training.training_data import Examples, TrainingData
 
@@ -86,12 +86,17 @@ def _views(views: Sequence[tuple[Predictions, Tensor]], selector: Selector) -> d
     }
 
 
-def keep_scores(stage: Stage, scored: Scored) -> None:
-    """Make the scores the result of `stage`."""
+def keep_scores(stage: Stage, scored: Scored) -> Scored:
+    """Make the scores the result of `stage`; what is returned has the summary of the predictions."""
     sets = {f"set:{name}": part.columns(scored.scorer.scores) for name, part in scored.predictions.items()}
     views = {f"view:{name}": value for name, value in scored.views.items()}
     files = {"scores.safetensors": {**sets, **views}, "scorer.safetensors": scored.scorer.state_dict()}
     stage.finish({"scorer": scored.scorer.config()}, files)
+    kept = {
+        name: _with_scores(summary(part), scored.scorer, sets[f"set:{name}"])
+        for name, part in scored.predictions.items()
+    }
+    return replace(scored, predictions=kept)
 
 
 def kept_scores(stage: Stage, predictions: Mapping[str, Predictions]) -> Scored:
@@ -135,9 +140,13 @@ def _features(predictions: Predictions, settings: OutlierSettings) -> Tensor:
     return features.mean(0, keepdim=True) if settings.average == "features" else features
 
 
-def kept_selection(stage: Stage, scored: Scored) -> Selection:
-    """The selector that `fit_selector` made the result of `stage`, with what it says of `scored`."""
-    selector = Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
+def kept_selector(stage: Stage) -> Selector:
+    """The selector that `fit_selector` made the result of `stage`."""
+    return Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
+
+
+def selection_of(selector: Selector, scored: Scored) -> Selection:
+    """`selector` with what it says of `scored`."""
     return Selection(
         selector,
         scored.scorer,
@@ -150,8 +159,8 @@ def confidence_selection(predictions: dict[str, Predictions]) -> Selection:
     return Selection(ConfidenceSelector().fit(predictions["validation"].confidence), None, predictions, -math.inf)
 
 
-def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> None:
-    """Fit the selector to validation data, set its threshold, and make it the result of `stage`."""
+def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> Selector:
+    """Fit the selector to validation data, set its threshold, and make it the result of `stage`; returns it."""
     selector = build_selector(settings, seed)
     views = scored.views
     loss = views["cross_entropy"] if settings.objective == "classification" else None
@@ -162,8 +171,9 @@ def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed:
         threshold = selector.threshold(settings.coverage, test.confidence, read)
     else:
         threshold = selector.threshold(settings.coverage)
-    summary = {"selector": selector.config(), "threshold": threshold.value, "coverage": threshold.achieved}
-    stage.finish(summary, {"selector.safetensors": selector.state_dict()})
+    about = {"selector": selector.config(), "threshold": threshold.value, "coverage": threshold.achieved}
+    stage.finish(about, {"selector.safetensors": selector.state_dict()})
+    return selector
 
 
 @torch.no_grad()

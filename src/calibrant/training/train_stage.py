@@ -23,7 +23,7 @@ from calibrant.losses.objective import Objective
 from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.loop import EpochRow, Loop, Plan
 from calibrant.training.randomness import derive
-from calibrant.training.resume import Saver
+from calibrant.training.snapshots import Saver
 from calibrant.training.training_data import TrainingData
 from calibrant.training.validation import validate
 

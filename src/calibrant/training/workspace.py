@@ -27,7 +27,6 @@ from calibrant.training.models import as_ensemble, assemble, check_outputs, inpu
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
-from calibrant.training.resume import Saver
 from calibrant.training.selecting import (
     Scored,
     Selection,
@@ -35,9 +34,11 @@ from calibrant.training.selecting import (
     fit_selector,
     keep_scores,
     kept_scores,
-    kept_selection,
+    kept_selector,
     score_sets,
+    selection_of,
 )
+from calibrant.training.snapshots import Saver
 from calibrant.training.train_stage import StageTask, train_stage
 from calibrant.training.training_data import TrainingData, class_count
 from calibrant.training.validation import validate
@@ -72,6 +73,8 @@ class Workspace:
         self.data, self.settings, self.network, self.progress = data, settings, network, progress
         self.run: Run | MemoryRun = MemoryRun() if out is None else Run(out)
         self.fabric = fabric or make_fabric(settings.engine)
+        if out is None and self.fabric.world_size > 1:
+            raise ValueError("out must be given with several processes: they meet in the run directory")
         self._statistics = input_statistics(data.train, settings.data.normalize)
         check_outputs(self._fresh(Scheme()), data.train)
 
@@ -84,8 +87,7 @@ class Workspace:
 
     def ensemble(self, scheme: Scheme | str) -> Ensemble:
         """The members of `scheme` that predict: `posterior.members` draws, or the one network."""
-        seed = derive(self.settings.seed, "members") >> 1
-        return as_ensemble(self.model(scheme), self.settings.posterior.members, seed)
+        return as_ensemble(self.model(scheme), self.settings.posterior.members, self._members_seed)
 
     def predictions(self, scheme: Scheme | str) -> dict[str, Predictions]:
         """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
@@ -100,8 +102,8 @@ class Workspace:
         stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key))
         with self._held(stage) as to_do:
             if to_do and self.fabric.is_global_zero:
-                fit_selector(stage, self.settings.selector, scored, self.settings.seed)
-        return kept_selection(stage, scored)
+                return selection_of(fit_selector(stage, self.settings.selector, scored, self.settings.seed), scored)
+        return selection_of(kept_selector(stage), scored)
 
     def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
         """The metrics of the fit or fine-tune of `scheme`, one row per epoch."""
@@ -112,7 +114,7 @@ class Workspace:
         scheme = _unselective(scheme)
         stage = self.validation_stage(scheme)
         if not agree(stage.finished, self.fabric):
-            model, seed = self.model(scheme), derive(self.settings.seed, "members") >> 1
+            model = self.model(scheme)
             with self._held(stage) as to_do:
                 if to_do:
                     found = validate(
@@ -120,7 +122,7 @@ class Workspace:
                         self.data.validation,
                         self.fabric,
                         members=stage.inputs["members"],
-                        seed=seed,
+                        seed=self._members_seed,
                         bins=self.settings.report.bins,
                     )
                     if self.fabric.is_global_zero:
@@ -169,7 +171,7 @@ class Workspace:
                 if to_do and self.fabric.is_global_zero:
                     made = predict_sets(ensemble, self.data, self.settings, about=about, progress=self.progress)
                     return keep_predictions(stage, made)
-        return kept_predictions(stage)
+        return kept_predictions(stage, self.data)
 
     def _scored(self, scheme: Scheme) -> tuple[Stage, Scored]:
         """The predictions of an unselective `scheme` with their outlier scores, and the stage that holds these.
@@ -185,7 +187,8 @@ class Workspace:
                     made = score_sets(ensemble, self.data, self.settings, about=stage.name, progress=self.progress)
                     if predict_too:
                         keep_predictions(predicted, made.predictions)
-                    keep_scores(stage, made)
+                    return stage, keep_scores(stage, made)
+            return stage, kept_scores(stage, kept_predictions(predicted, self.data))  # no rank waits for another here
         return stage, kept_scores(stage, self._predicted(scheme))
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
@@ -232,6 +235,10 @@ class Workspace:
             stage.finish({"scheme": str(scheme), **rows[-1]}, {MODEL: model.state_dict()}, rows)
             if store is not None:
                 store.clear()
+
+    @property
+    def _members_seed(self) -> int:
+        return derive(self.settings.seed, "members") >> 1
 
     def _listener(self, scheme: Scheme, stage: Stage) -> Callable[[list[EpochRow]], None]:
         """What hears of the rows after every epoch: the files of the stage, if it has any, and `on_epoch`."""

@@ -19,6 +19,7 @@ from calibrant.files import RunError
 from calibrant.runs.resources import Resources
 
 _TOTALS = b"calibrant.totals"
+FORMAT = 2  # of the parts: raise it when their columns change
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class PartWorker:
         if lost > self.retries:
             raise RunError(
                 f"{lost} workers died at rows {part.start} to {part.start + part.rows} of {part.file}, of lack of"
-                " memory perhaps; start again to go on, with smaller batches or fewer workers a node"
+                " memory perhaps; start again to resume, with smaller batches or fewer workers a node"
             )
         note = {"part": part.number, "pid": os.getpid(), "host": socket.gethostname()}
         self.folder.write(f"{place}/{self.session}-{secrets.token_hex(4)}.json", json.dumps(note).encode())
@@ -107,13 +108,14 @@ def totals_of(folder: Folder, part: FilePart) -> Answers:
     return Answers(**json.loads(schema.metadata[_TOTALS]))
 
 
-def identity(predictor: Predictor, worker: PartWorker) -> dict[str, Any]:
+def answers_identity(predictor: Predictor, worker: PartWorker) -> dict[str, Any]:
     """What determines the answers to an input: equal for equal weights, thresholds and options."""
     digest = hashlib.sha256(repr((predictor.threshold, predictor.classes, predictor.rule.ood_score)).encode())
     for name, value in sorted(predictor.state_dict().items()):
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return {
+        "format": FORMAT,
         "predictor": digest.hexdigest(),
         "batch_rows": worker.batch_rows,
         "probabilities": worker.probabilities,

@@ -22,7 +22,7 @@ from calibrant.data import DataError
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.deploy.prediction_tables import PredictionCount
 from calibrant.deploy.spread.parquet_parts import FilePart, ParquetInput
-from calibrant.deploy.spread.part_worker import Answers, PartWorker, identity, totals_of
+from calibrant.deploy.spread.part_worker import Answers, PartWorker, answers_identity, totals_of
 from calibrant.deploy.spread.storage import Folder
 from calibrant.files import RunError
 from calibrant.runs.ray_cluster import cluster
@@ -47,7 +47,7 @@ class RayPrediction:
         address: the only difference between one node and many.
         workers: how many; None takes as many as the cluster has room for.
         resources: of one worker.
-        retries: how often a part whose worker died is tried again; then the prediction fails, and can be gone on with.
+        retries: how often a part whose worker died is tried again; then the prediction fails, and can be resumed.
         part_rows: rows of one output file, rounded up to whole batches.
     """
 
@@ -74,7 +74,8 @@ class RayPrediction:
         parts = source.parts(part_rows)
         worker = PartWorker(source, folder, batch_rows, probabilities, early, self.resources, self.retries)
         _begin(
-            folder, {"input": spec, "rows": list(source.rows), "part_rows": part_rows, **identity(predictor, worker)}
+            folder,
+            {"input": spec, "rows": list(source.rows), "part_rows": part_rows, **answers_identity(predictor, worker)},
         )
         present = folder.names()
         missing = [part for part in parts if part.name not in present]
@@ -107,11 +108,11 @@ class RayPrediction:
         try:
             for row in spread.iter_rows():
                 if row["error"]:
-                    raise (DataError if row["asked_wrongly"] else RunError)(row["error"])
+                    raise (DataError if row["usage_error"] else RunError)(row["error"])
                 yield Answers(row["rows"], row["accepted"], row["members"])
         except ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]
-            raise RunError(f"prediction failed on a worker ({reason}); start again to go on") from None
+            raise RunError(f"prediction failed on a worker ({reason}); start again to resume") from None
 
 
 class _Actor:
@@ -131,10 +132,10 @@ class _Actor:
 
     def _one(self, part: FilePart) -> dict[str, Any]:
         try:
-            return {**asdict(self.worker.answer(part)), "error": "", "asked_wrongly": False}
+            return {**asdict(self.worker.answer(part)), "error": "", "usage_error": False}
         except (ValueError, RunError) as error:  # would fail again: one sentence for the user
             wrong = isinstance(error, ValueError)
-            return {**asdict(Answers()), "error": " ".join(str(error).split()), "asked_wrongly": wrong}
+            return {**asdict(Answers()), "error": " ".join(str(error).split()), "usage_error": wrong}
 
 
 def _room(ray: Any, resources: Resources) -> int:
@@ -174,7 +175,7 @@ def _begin(folder: Folder, plan: dict[str, Any]) -> None:
 
 
 def _finish(folder: Folder, parts: list[FilePart]) -> SpreadCount:
-    """PredictionCount what is there, over all attempts, and say so in `_result.json`."""
+    """Count what is there, over all attempts, and note it in `_result.json`."""
     before = folder.read("_result.json")
     if before is not None:
         return SpreadCount(**json.loads(before))

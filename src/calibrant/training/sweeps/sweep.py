@@ -71,7 +71,7 @@ def run_trial(trial: TrialFit, send: Send) -> dict[str, float]:
     return workspace.validation(trial.scheme)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _data(settings: DataSettings, seed: int) -> TrainingData:
     """Trials that do not vary the data read it once."""
     return open_data(settings, seed)
