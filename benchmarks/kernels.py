@@ -11,7 +11,8 @@ from torch import Tensor
 
 from benchmarks.measure import Row, best_of
 from calibrant.backbones import WideResNet
-from calibrant.losses import REGULARIZERS, mmce
+from calibrant.losses import mmce
+from calibrant.slots import build, names
 
 
 def _matrix_mmce(confidence: Tensor, correct: Tensor) -> Tensor:
@@ -45,8 +46,8 @@ def rows() -> Iterator[Row]:
         net.zero_grad()
         F.cross_entropy(net(images), labels).backward()
 
-    for name, regularizer in REGULARIZERS.items():
-        term = regularizer()
+    for name in names("regularizer"):
+        term = build("regularizer", name)
         a, b = best_of(5, lambda term=term: term(logits, labels).backward(), step)
         detail = f"{1e3 * a:.2f} ms of {1e3 * b:.0f} ms, WRN-16-1"
         yield Row(f"share of a training step at batch 128: {name}", a / b, 0.03, "lower", detail)

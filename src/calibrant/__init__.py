@@ -21,6 +21,7 @@ _HOMES = {
     "Scheme": "calibrant.config.schemes",
     "Selector": "calibrant.selective",
     "load": "calibrant.deploy",
+    "register": "calibrant.slots",
 }
 _ROOMS = ["audit", "backbones", "calibrators", "data", "detectors", "evaluation", "kernels", "losses", "metrics"]
 _ROOMS += ["posteriors", "report", "selective"]
@@ -63,3 +64,4 @@ if TYPE_CHECKING:
     from calibrant.posteriors.mean_field import MeanField
     from calibrant.predictions import Predictions
     from calibrant.selective import Selector
+    from calibrant.slots import register

@@ -1,17 +1,17 @@
 """What all regularizers share: contract, precision, compilation, bad input; and confidence minimization."""
 
 import math
-from typing import get_args
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.config.groups import RegularizerName
-from calibrant.losses import REGULARIZERS, ConfidenceMinimization, confidence_minimization
+from calibrant.config.loading import load_settings
+from calibrant.losses import ConfidenceMinimization, confidence_minimization
+from calibrant.slots import build, names
 
-every = pytest.mark.parametrize("name", sorted(REGULARIZERS))
+every = pytest.mark.parametrize("name", names("regularizer"))
 
 
 def batch(n: int = 32, classes: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -21,13 +21,14 @@ def batch(n: int = 32, classes: int = 6, dtype: torch.dtype = torch.float32) -> 
     return logits.to(dtype).requires_grad_(), labels
 
 
-def test_the_settings_name_every_regularizer() -> None:
-    assert set(get_args(RegularizerName)) == set(REGULARIZERS)
+def test_the_settings_take_every_regularizer() -> None:
+    for name in names("regularizer"):
+        assert load_settings(overrides=[f"calibration.regularizer={name}"]).calibration.regularizer == name
 
 
 @every
 def test_a_module_gives_a_scalar_with_a_gradient(name: str) -> None:
-    regularizer = REGULARIZERS[name]()
+    regularizer = build("regularizer", name)
     assert isinstance(regularizer, nn.Module)
     assert not list(regularizer.parameters())
     logits, labels = batch()
@@ -42,14 +43,14 @@ def test_a_module_gives_a_scalar_with_a_gradient(name: str) -> None:
 def test_order_does_not_matter(name: str) -> None:
     logits, labels = batch(dtype=torch.float64)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
-    regularizer = REGULARIZERS[name]()
+    regularizer = build("regularizer", name)
     torch.testing.assert_close(regularizer(logits[order], labels[order]), regularizer(logits, labels))
 
 
 @every
 def test_a_common_shift_of_the_logits_does_not_matter(name: str) -> None:
     logits, labels = batch(dtype=torch.float64)
-    regularizer = REGULARIZERS[name]()
+    regularizer = build("regularizer", name)
     torch.testing.assert_close(regularizer(logits + 7, labels), regularizer(logits, labels))
 
 
@@ -58,7 +59,7 @@ def test_a_common_shift_of_the_logits_does_not_matter(name: str) -> None:
 def test_tiny_batches_are_finite_with_their_gradients(name: str, n: int) -> None:
     logits, labels = batch()
     for target in (labels, logits.argmax(1), (logits.argmax(1) + 1) % 6):
-        value = REGULARIZERS[name]()(logits[:n], target[:n])
+        value = build("regularizer", name)(logits[:n], target[:n])
         assert torch.isfinite(value)
         assert torch.isfinite(torch.autograd.grad(value, logits)[0]).all()
 
@@ -68,21 +69,21 @@ def test_tiny_batches_are_finite_with_their_gradients(name: str, n: int) -> None
 def test_half_precision_is_widened(name: str, dtype: torch.dtype) -> None:
     logits, labels = batch(dtype=dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = REGULARIZERS[name]()(logits, labels)
+        value = build("regularizer", name)(logits, labels)
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value, REGULARIZERS[name]()(logits.detach().float(), labels), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(value, build("regularizer", name)(logits.detach().float(), labels), rtol=1e-4, atol=1e-5)
     assert torch.isfinite(torch.autograd.grad(value, logits)[0]).all()
 
 
 @every
 def test_float64_stays_float64(name: str) -> None:
-    assert REGULARIZERS[name]()(*batch(dtype=torch.float64)).dtype == torch.float64
+    assert build("regularizer", name)(*batch(dtype=torch.float64)).dtype == torch.float64
 
 
 @every
 def test_compiles_without_a_graph_break(name: str) -> None:
     logits, labels = batch()
-    regularizer = REGULARIZERS[name]()
+    regularizer = build("regularizer", name)
     compiled = torch.compile(regularizer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(logits, labels), regularizer(logits, labels))
     ours = torch.autograd.grad(compiled(logits, labels), logits)
@@ -104,7 +105,7 @@ def test_compiles_without_a_graph_break(name: str) -> None:
 )
 def test_bad_input(name: str, logits: Tensor, labels: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        REGULARIZERS[name]()(logits, labels)
+        build("regularizer", name)(logits, labels)
 
 
 def test_confidence_minimization_is_the_cross_entropy_to_uniform() -> None:

@@ -6,6 +6,7 @@ Finished results are found again by the hash of what they depend on, so growing 
 - A setting that was added later counts only where its value is not the one that it was introduced with: its default
   or, if that has changed since, the value in `INTRODUCED`. Adding a setting therefore needs no entry here.
 - A renamed value counts under the name it had before (`RENAMED`), and is read under either name.
+- A plugin counts by name, options and version (`NAMED`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel
+
+from calibrant.slots import counted
 
 FORMAT = 1
 _OPTIMIZER = (
@@ -44,6 +47,8 @@ FIRST: Mapping[str, Collection[str]] = {
 }
 INTRODUCED: Mapping[str, Any] = {}
 # Setting: {value now: value before}.
+# Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
+NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer"}
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 
@@ -57,28 +62,31 @@ def identity(settings: BaseModel) -> dict[str, Any]:
     >>> "bandwidth" in counted["outliers"]  # it came after 0.1.0, and has its default
     False
     """
-    counted = _counted(settings, "")
+    content = _counted(settings, "")
     for name in type(settings).model_fields:
         group = getattr(settings, name)
         if isinstance(group, BaseModel):
-            counted[name] = _counted(group, name)
-    return {name: value for name, value in counted.items() if value != {} or name in FIRST}
+            content[name] = _counted(group, name)
+    return {name: value for name, value in content.items() if value != {} or name in FIRST}
 
 
 def _counted(group: BaseModel, path: str) -> dict[str, Any]:
     """The settings of one group; those that are groups themselves are left to the caller at the top."""
-    counted = {}
+    content = {}
     for name, value in group.model_dump(mode="json").items():
         dotted = f"{path}.{name}".lstrip(".")
         if not path and isinstance(getattr(group, name), BaseModel):
             continue
         default = type(group).model_fields[name].get_default(call_default_factory=True)
         if name in FIRST.get(path, ()) or value != INTRODUCED.get(dotted, _plain(default)):
-            counted[name] = _before(dotted, value)
-    return counted
+            content[name] = _before(dotted, value)
+    return content
 
 
 def _before(dotted: str, value: Any) -> Any:
+    if dotted in NAMED:
+        kind = NAMED[dotted]
+        return [counted(kind, name) for name in value] if isinstance(value, list) else counted(kind, value)
     names = RENAMED.get(dotted)
     return names.get(value, value) if names else value
 

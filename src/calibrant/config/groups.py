@@ -7,15 +7,19 @@ Loss weights are in the one convention of this library, means over the batch:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from calibrant.slots import check, names
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-RegularizerName = Literal["mmce", "weighted_mmce", "weighted_mmce_code", "esd", "dece", "focal", "avuc", "soft_avuc"]
+RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
+Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
 # Of both training stages, which differ in the defaults.
@@ -118,9 +122,9 @@ class CalibrationSettings(Group):
 
     regularizer: RegularizerName = Field(
         default="weighted_mmce",
-        description="E: mmce, weighted_mmce, weighted_mmce_code, esd, dece, focal, avuc, soft_avuc",
+        description=f"E: {', '.join(names('regularizer'))}",
     )
-    options: dict[str, bool | int | float] = Field(default_factory=dict, description="keywords of the regularizer")
+    options: Options = Field(default_factory=dict, description="keywords of the regularizer")
     weight: ByFamily = Field(default=ByFamily(frequentist=4.0, bayesian=0.8), description="lambda, of C* schemes")
     replaces_cross_entropy: bool = Field(default=False, description="train on E alone, as for the focal loss")
     share: Fraction = Field(

@@ -187,6 +187,8 @@ def sentence(error: ValidationError, model: type[BaseModel] = Settings, prefix: 
     if first["type"] == "literal_error":
         allowed = _choices(model, name.removeprefix(prefix))
         return f"setting {name} cannot be {first['input']!r}{_hint(str(first['input']), allowed)}"
+    if first["type"] == "value_error":
+        return f"setting {name}: {first['ctx']['error']}"
     complaint = first["msg"][0].lower() + first["msg"][1:]
     return f"setting {name} cannot be {first['input']!r}: {complaint}"
 

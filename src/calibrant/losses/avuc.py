@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses.inputs import predicted
+from calibrant.slots import register
 
 _SMALLEST = 1e-5
 
@@ -58,6 +59,7 @@ def _middle(u: Tensor, correct: Tensor) -> Tensor:
     return means.sum() / (sizes > 0).sum()
 
 
+@register("regularizer", "avuc")
 class AvUC(nn.Module):
     """`avuc` with its threshold kept."""
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from calibrant import checks
 from calibrant.losses.inputs import predicted
+from calibrant.slots import register
 
 
 def dece(
@@ -43,6 +44,7 @@ def _bins(bins: int) -> None:
         raise ValueError(f"bins must be at least 1, not {bins}")
 
 
+@register("regularizer", "dece")
 class DECE(nn.Module):
     """`dece` with its settings kept."""
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from calibrant.kernels import accumulation_dtype
 from calibrant.losses.inputs import confidence_and_correct, predicted
+from calibrant.slots import register
 
 
 def esd(confidence: Any, correct: Any) -> Tensor:
@@ -36,6 +37,7 @@ def esd(confidence: Any, correct: Any) -> Tensor:
     return ((total.square() - total_of_squares).mean() / ((n - 1) * (n - 2))).to(r.dtype)
 
 
+@register("regularizer", "esd")
 class ESD(nn.Module):
     """`esd` of logits (B, C) and labels (B,); the confidence is the largest softmax probability."""
 

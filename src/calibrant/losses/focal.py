@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses.inputs import predicted
+from calibrant.slots import register
 
 
 def focal(logits: Tensor, labels: Tensor, gamma: float = 3.0, *, sample_dependent: bool = False) -> Tensor:
@@ -34,6 +35,7 @@ def _exponent(gamma: float) -> None:
         raise ValueError(f"gamma must be 0 or above and finite, not {gamma}")
 
 
+@register("regularizer", "focal")
 class FocalLoss(nn.Module):
     """`focal` with its settings kept. Gamma 0 is the cross-entropy."""
 

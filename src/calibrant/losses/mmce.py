@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 from calibrant.losses.inputs import confidence_and_correct, predicted
+from calibrant.slots import register
 
 Normalization = Literal["paper", "authors_code"]
 
@@ -65,6 +66,7 @@ def _known(normalization: str) -> None:
         raise ValueError(f"normalization must be 'paper' or 'authors_code', not {normalization!r}")
 
 
+@register("regularizer", "mmce")
 class MMCE(nn.Module):
     """`mmce` of logits (B, C) and labels (B,); the confidence is the largest softmax probability.
 
@@ -83,6 +85,7 @@ class MMCE(nn.Module):
         return mmce(batch.confidence, batch.correct, self.width, squared=self.squared)
 
 
+@register("regularizer", "weighted_mmce")
 class WeightedMMCE(nn.Module):
     """`weighted_mmce` of logits (B, C) and labels (B,); the confidence is the largest softmax probability.
 
@@ -102,3 +105,9 @@ class WeightedMMCE(nn.Module):
         return weighted_mmce(
             batch.confidence, batch.correct, self.width, squared=self.squared, normalization=self.normalization
         )
+
+
+@register("regularizer", "weighted_mmce_code")
+def weighted_mmce_code(width: float = 0.4, *, squared: bool = False) -> WeightedMMCE:
+    """`WeightedMMCE` as the code published with the paper normalizes it: twice."""
+    return WeightedMMCE(width, squared=squared, normalization="authors_code")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from calibrant import checks
 from calibrant.losses.avuc import entropy, mismatch
 from calibrant.losses.inputs import predicted
+from calibrant.slots import register
 
 
 def soft_avuc(logits: Tensor, labels: Tensor, threshold: float = 0.5, *, temperature: float = 1.0) -> Tensor:
@@ -40,6 +41,7 @@ def _settings(threshold: float, temperature: float) -> None:
     checks.positive("temperature", temperature)
 
 
+@register("regularizer", "soft_avuc")
 class SoftAvUC(nn.Module):
     """`soft_avuc` with its settings kept."""
 

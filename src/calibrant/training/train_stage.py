@@ -18,8 +18,8 @@ from torch import nn
 
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.losses import REGULARIZERS
 from calibrant.losses.objective import Objective
+from calibrant.slots import build
 from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.loop import EpochRow, Loop, Plan
 from calibrant.training.randomness import derive
@@ -92,10 +92,7 @@ def train_stage(task: StageTask) -> list[EpochRow]:
 def stage_objective(scheme: Scheme, settings: Settings, num_data: int) -> Objective:
     """The objective of the stage that trains `scheme` on `num_data` examples: lambda E only where it is calibrated."""
     fine, calibration = settings.finetune if scheme.ocm else None, settings.calibration
-    try:
-        regularizer = REGULARIZERS[calibration.regularizer](**calibration.options) if scheme.calibrated else None
-    except TypeError as error:
-        raise ValueError(f"calibration.options do not fit {calibration.regularizer}: {error}") from None
+    regularizer = build("regularizer", calibration.regularizer, calibration.options) if scheme.calibrated else None
     return Objective(
         (fine.kl_examples if fine else None) or num_data,
         beta=settings.posterior.beta * (fine.beta_factor if fine else 1.0),

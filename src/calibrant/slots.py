@@ -1,0 +1,187 @@
+"""The open slots: what can be plugged in, by kind and name, from this package and from outside.
+
+A posterior, regularizer, calibrator, detector, selector objective, data source or outlier synthesizer is one file with
+one registration:
+
+    @register("regularizer", "squared_gap")
+    class SquaredGap(nn.Module): ...
+
+Settings, `--help`, tables and the docs learn of it from here. Our own registrations are read from the source text, so
+that their names are known without importing torch, and the file is imported when the name is looked up. The same
+decorator, `calibrant.register`, registers what lives outside; the command line imports it with `--plugin MODULE`.
+
+May import: nothing of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+ROOMS: Mapping[str, str] = {
+    "posterior": "posteriors",
+    "regularizer": "losses",
+    "calibrator": "calibrators",
+    "detector": "detectors",
+    "objective": "selective",
+    "source": "data",
+    "synthesizer": "data",
+}
+"""The kinds of slots, and the room in which our own of each kind live."""
+_REGISTRATION = re.compile(r'^@?register\(\s*"([a-z]+)",\s*"([\w-]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What stands behind a name: the class or function, the module it is from, and a plugin's own version."""
+
+    item: Any
+    module: str
+    version: str = ""
+
+    @property
+    def plugin(self) -> bool:
+        """Whether it lives outside this package."""
+        return self.module.partition(".")[0] != __package__
+
+
+_registered: dict[tuple[str, str], Registration] = {}
+_plugins: dict[str, None] = {}
+
+
+def register(kind: str, name: str, *, version: str = "") -> Callable[[Item], Item]:
+    """Decorator: make a class or function known as the `kind` called `name`.
+
+    Args:
+        kind: one of `calibrant.slots.ROOMS`, such as "detector" or "regularizer".
+        name: as settings and tables will call it.
+        version: of a plugin whose results change from one version to the next: results that were made with another
+            version are then made again.
+    """
+    if kind not in ROOMS:
+        raise ValueError(f"kind must be one of {', '.join(ROOMS)}, not {kind!r}")
+    if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
+        raise ValueError(f"name must be letters, digits, _ and -, and begin with a letter, not {name!r}")
+
+    def add(item: Item) -> Item:
+        module = str(item.__module__)
+        known = _registered.get((kind, name))
+        made = Registration(item, module, version)
+        if made.plugin and (name in _own(kind) or (known is not None and known.module != module)):
+            owner = "calibrant itself" if name in _own(kind) else known.module if known else ""
+            raise ValueError(f"{kind} {name!r} is registered by {owner} already; choose another name")
+        _registered[kind, name] = made
+        return item
+
+    return add
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """The names of a kind, sorted, without importing what is behind them.
+
+    >>> "weighted_mmce" in names("regularizer")
+    True
+    """
+    return tuple(sorted({*_own(kind), *(name for which, name in _registered if which == kind)}))
+
+
+def check(kind: str, name: str) -> str:
+    """`name`, refused in one sentence where no `kind` is called so.
+
+    >>> check("regularizer", "mcce")
+    Traceback (most recent call last):
+    ValueError: there is no regularizer 'mcce'; did you mean mmce? (there are avuc, ...)
+    """
+    known = names(kind)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(
+        f"there is no {kind} {name!r}{hint} (there are {', '.join(known)}; another one needs --plugin MODULE)"
+    )
+
+
+def registration(kind: str, name: str) -> Registration:
+    """What is registered as the `kind` called `name`; the file of one of ours is imported now."""
+    check(kind, name)
+    if (kind, name) not in _registered:
+        importlib.import_module(_own(kind)[name])
+    return _registered[kind, name]
+
+
+def lookup(kind: str, name: str) -> Any:
+    """The class or function registered as the `kind` called `name`."""
+    return registration(kind, name).item
+
+
+def build(kind: str, name: str, options: Mapping[str, Any] | None = None, *given: Any, **more: Any) -> Any:
+    """The `kind` called `name`, made with `options`, which are checked against its signature first.
+
+    `given` and `more` are arguments that the caller adds; options must not repeat them.
+    """
+    item, chosen = lookup(kind, name), dict(options or {})
+    legal = [option for option in options_of(kind, name) if option not in more]
+    for option in chosen:
+        if option not in legal:
+            listing = f"it has {', '.join(legal)}" if legal else "it has none"
+            raise ValueError(f"{kind} {name} has no option {option!r}; {listing}")
+    return item(*given, **chosen, **more)
+
+
+def options_of(kind: str, name: str) -> dict[str, Any]:
+    """The options of the `kind` called `name` with their defaults: the keywords of its constructor.
+
+    >>> options_of("regularizer", "mmce")
+    {'width': 0.4, 'squared': False}
+    """
+    signature = inspect.signature(lookup(kind, name))
+    keywords = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {
+        option: parameter.default
+        for option, parameter in signature.parameters.items()
+        if parameter.kind in keywords and parameter.default is not inspect.Parameter.empty
+    }
+
+
+def counted(kind: str, name: str) -> str:
+    """What a result that depends on the `kind` called `name` depends on: its name, and the version of a plugin."""
+    known = _registered.get((kind, name))
+    return f"{name}@{known.version}" if known is not None and known.plugin and known.version else name
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Import `modules`, which register what they bring; a missing one is refused in one sentence."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module.startswith(error.name):
+                raise  # the plugin is there; what it imports is not
+            where = "is it on PYTHONPATH, or in this folder?"
+            raise ValueError(f"plugin {module} cannot be imported: there is no module {error.name}; {where}") from None
+        _plugins[module] = None
+
+
+def loaded_plugins() -> tuple[str, ...]:
+    """The modules that `load_plugins` imported, for the processes that this one starts."""
+    return tuple(_plugins)
+
+
+@cache
+def _own(kind: str) -> dict[str, str]:
+    """The modules of our own registrations of `kind` by name, from the source text."""
+    root = Path(__file__).parent
+    found: dict[str, str] = {}
+    for file in sorted((root / ROOMS[kind]).rglob("*.py")):
+        module = ".".join((str(__package__), *file.relative_to(root).with_suffix("").parts))
+        found |= {name: module for which, name in _REGISTRATION.findall(file.read_text("utf-8")) if which == kind}
+    return found
