@@ -17,6 +17,10 @@ SOURCE = Path(calibrant.__file__).parent
 
 @pytest.fixture
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it; ours, which registers once, is imported before."""
+    for kind in slots.ROOMS:
+        for name in slots.names(kind):
+            slots.registration(kind, name)
     monkeypatch.setattr(slots, "_registered", dict(slots._registered))
     monkeypatch.setattr(slots, "_plugins", dict(slots._plugins))
 
