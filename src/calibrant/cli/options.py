@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant.slots import loaded_plugins
+
 if TYPE_CHECKING:
     from calibrant.config.loading import Settings
     from calibrant.config.schemes import Scheme
@@ -47,6 +49,8 @@ def read_settings(
     from calibrant.config.loading import load_settings
 
     settings = load_settings(profile or "embedded", file, overrides)
+    if loaded_plugins():
+        settings = settings.changed({"plugins": loaded_plugins()})
     for name, value in named.items():
         if value is not None:
             group, _, field = name.rpartition("__")

@@ -63,6 +63,7 @@ def identity(settings: BaseModel) -> dict[str, Any]:
     False
     """
     content = _counted(settings, "")
+    content.pop("plugins", None)  # what a plugin brings counts where it is named
     for name in type(settings).model_fields:
         group = getattr(settings, name)
         if isinstance(group, BaseModel):
