@@ -27,6 +27,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("-o", "--set", metavar="KEY=VALUE", help="One setting, laid over those; `info settings` lists them."),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="FILE", help="Start from a checkpoint; -o fit.epochs=0 leaves it as it is."),
+]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.", metavar="NAME")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="The one seed.", metavar="N")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables; progress stays on standard error.")]

@@ -36,6 +36,7 @@ def command(
     backbone: Annotated[
         str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, resnet-18, cnn-16, mlp-128-128, ...")
     ] = None,
+    weights: options.Weights = None,
     profile: options.Profile = None,
     settings: options.SettingsFile = None,
     override: options.Overrides = None,
@@ -49,7 +50,8 @@ def command(
     Settings are those of the profile, then of the YAML file, then -o, then the options above. What is finished in RUN
     is not done again; other settings need another RUN.
     """
-    named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood, "backbone__name": backbone}
+    named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood}
+    named |= {"backbone__name": backbone, "backbone__weights": weights}
     from calibrant.runs.run import Run
 
     run = Run(out)

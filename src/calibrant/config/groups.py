@@ -23,7 +23,7 @@ Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
 # Of both training stages, which differ in the defaults.
-Epochs = Annotated[int, Field(ge=1, description="passes over the training data")]
+Epochs = Annotated[int, Field(ge=0, description="passes over the training data; 0: the network stays as it is")]
 BatchSize = Annotated[int, Field(ge=1, description="ID examples a step, of all ranks together")]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="learning rate: the first, or the highest")]
 Nesterov = Annotated[bool, Field(description="look ahead along the momentum")]
@@ -83,6 +83,16 @@ class DataSettings(Group):
     )
     splits: str | None = Field(default=None, description="JSON file that splits the ID data, in place of the seed")
     uncertainty_splits: str | None = Field(default=None, description="JSON file that splits the D_u source")
+    validation_from: Literal["train", "test"] = Field(
+        default="train",
+        description="part that the validation data is held out of; test for a network that was trained on all of train",
+    )
+    mean: tuple[float, ...] | None = Field(
+        default=None, description="of each channel, for normalization; null: of the training data"
+    )
+    std: tuple[Positive, ...] | None = Field(
+        default=None, description="of each channel, for normalization; null: of the training data"
+    )
     normalize: bool = Field(default=True, description="standardise inputs channel by channel, inside the saved model")
 
 
@@ -99,7 +109,10 @@ class BackboneSettings(Group):
     """The network."""
 
     name: str = Field(
-        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet-DEPTH[-WIDTH], cnn-WIDTH[-DEPTH], mlp-HIDDEN-..."
+        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet[a]-DEPTH[-WIDTH], cnn-WIDTH[-DEPTH], mlp-HIDDEN-..."
+    )
+    weights: str | None = Field(
+        default=None, description="checkpoint to start from: a safetensors file or what torch.save wrote; null: none"
     )
     feature_layer: str | None = Field(
         default=None, description="whose input are the features; null: the last linear layer"

@@ -92,7 +92,7 @@ class Loop:
                             stop.obey()
                     self._close_epoch()
         self.model.eval()
-        return self.rows
+        return self.rows or [self._untrained()]
 
     def _update(self, batch: Batch) -> None:
         plan, started = self.plan, time.perf_counter()
@@ -130,6 +130,11 @@ class Loop:
         self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
         if self.plan.on_epoch is not None and self.fabric.is_global_zero:
             self.plan.on_epoch(self.rows)
+
+    def _untrained(self) -> EpochRow:
+        """The metrics of a network that stays as it is."""
+        found = {} if self.plan.validate is None else self.plan.validate()
+        return {"epoch": 0, **{f"validation_{name}": value for name, value in found.items()}}
 
     def _means(self) -> dict[str, float]:
         return {name: float(total) / max(1, self.step) for name, total in self.sums.items()}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.backbones.normalization import Normalize
+from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
@@ -28,14 +29,22 @@ def assemble(
 _SAMPLE = 2048  # examples of a data set that is read when needed
 
 
-def input_statistics(data: Examples, normalize: bool) -> tuple[Tensor, Tensor] | None:
+def input_statistics(data: Examples, settings: DataSettings) -> tuple[Tensor, Tensor] | None:
     """Mean and standard deviation of every channel; None for tokens, 0 and 1 where `normalize` is off."""
     sample = data.inputs if isinstance(data, ArrayData) else data.take(torch.arange(min(_SAMPLE, len(data))))[0]
     if not sample.is_floating_point() and sample.dtype != torch.uint8:
         return None
-    if normalize:
-        return channel_statistics(sample)
-    return torch.zeros(sample.shape[1]), torch.ones(sample.shape[1])
+    channels = sample.shape[1]
+    if not settings.normalize:
+        return torch.zeros(channels), torch.ones(channels)
+    mean, std = channel_statistics(sample)
+    return _given("mean", settings.mean, mean), _given("std", settings.std, std)
+
+
+def _given(name: str, values: tuple[float, ...] | None, measured: Tensor) -> Tensor:
+    if values is not None and len(values) != len(measured):
+        raise ValueError(f"data.{name} has {len(values)} numbers, but the inputs have {len(measured)} channels")
+    return measured if values is None else torch.tensor(values).to(measured)
 
 
 @torch.no_grad()

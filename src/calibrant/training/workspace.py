@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from calibrant.backbones import build
+from calibrant.backbones import build, load_weights
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.posteriors.ensemble import Ensemble
@@ -75,7 +75,7 @@ class Workspace:
         self.fabric = fabric or make_fabric(settings.engine)
         if out is None and self.fabric.world_size > 1:
             raise ValueError("out must be given with several processes: they meet in the run directory")
-        self._statistics = input_statistics(data.train, settings.data.normalize)
+        self._statistics = input_statistics(data.train, settings.data)
         check_outputs(self._fresh(Scheme()), data.train)
 
     def model(self, scheme: Scheme | str) -> nn.Module:
@@ -260,6 +260,8 @@ class Workspace:
             shape, classes = self.data.train.take(torch.tensor([0]))[0].shape[1:], class_count(self.data.train)
             with seeded(derive(self.settings.seed, "network")):
                 network = build(self.settings.backbone.name, tuple(shape), classes)
+            if self.settings.backbone.weights is not None:
+                load_weights(network, self.settings.backbone.weights)
         model = assemble(network, scheme, self.settings, self._statistics)
         if self.settings.engine.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
