@@ -18,6 +18,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
@@ -122,6 +123,8 @@ class BackboneSettings(Group):
 class PosteriorSettings(Group):
     """q(theta) of Bayesian schemes."""
 
+    family: PosteriorName = Field(default="mean_field", description=f"of q: {', '.join(names('posterior'))}")
+    options: Options = Field(default_factory=dict, description="keywords of the family")
     beta: NonNegative = Field(default=0.00035, description="temperature: the KL term is weighted beta / N")
     prior_std: Positive = Field(default=0.001**0.5, description="of every weight, under the prior")
     init_std: Positive | None = Field(default=None, description="of every weight, before training; null: prior_std")

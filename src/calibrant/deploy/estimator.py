@@ -46,6 +46,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         epochs, batch_size, rate: of the fit; fine-tuning takes a fifth of the epochs.
         calibration_weight: lambda.
         gamma: weight of confidence minimization.
+        posterior: the family of q(theta) for Bayesian schemes, such as "mean_field" or "mc_dropout".
         members: size of the ensemble that predicts, for Bayesian schemes.
         overrides: any other setting, such as `("fit.optimizer=adam", "posterior.init_std=0.02")`.
         seed: the one seed.
@@ -72,6 +73,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         rate: float = 0.1,
         calibration_weight: float = 0.5,
         gamma: float = 0.5,
+        posterior: str = "mean_field",
         members: int = 20,
         overrides: Sequence[str] = (),
         seed: int = 0,
@@ -85,6 +87,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         self.rate = rate
         self.calibration_weight = calibration_weight
         self.gamma = gamma
+        self.posterior = posterior
         self.members = members
         self.overrides = overrides
         self.seed = seed
@@ -154,7 +157,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             "fit": {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate},
             "finetune": {"epochs": max(1, int(self.epochs) // 5), "gamma": self.gamma},
             "calibration": {"weight": self.calibration_weight},
-            "posterior": {"members": self.members},
+            "posterior": {"family": self.posterior, "members": self.members},
             "seed": self.seed,
             "engine": {"device": str(self.device)},
         }

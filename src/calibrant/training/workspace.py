@@ -15,6 +15,7 @@ from torch import nn
 from calibrant.backbones import build, load_weights
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.posteriors.deterministic import as_posterior
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.run import MemoryRun, Run
@@ -23,7 +24,7 @@ from calibrant.training import keys
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
-from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
+from calibrant.training.models import assemble, check_outputs, input_statistics
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
@@ -79,7 +80,7 @@ class Workspace:
         check_outputs(self._fresh(Scheme()), data.train)
 
     def model(self, scheme: Scheme | str) -> nn.Module:
-        """The trained network of `scheme`, in evaluation mode: a `MeanField` for Bayesian ones."""
+        """The trained network of `scheme`, in evaluation mode: a `Posterior` for Bayesian ones."""
         scheme = _unselective(scheme)
         model = self._fresh(scheme)
         model.load_state_dict(self._trained(scheme).tensors(MODEL))
@@ -87,7 +88,7 @@ class Workspace:
 
     def ensemble(self, scheme: Scheme | str) -> Ensemble:
         """The members of `scheme` that predict: `posterior.members` draws, or the one network."""
-        return as_ensemble(self.model(scheme), self.settings.posterior.members, self._members_seed)
+        return as_posterior(self.model(scheme)).sample(self.settings.posterior.members, self._members_seed)
 
     def predictions(self, scheme: Scheme | str) -> dict[str, Predictions]:
         """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
