@@ -28,7 +28,7 @@ from calibrant.config.groups import (
     SelectorSettings,
 )
 
-_NAMING = ("regularizer",)  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "scores")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):
