@@ -41,7 +41,7 @@ class Gaussians(FittedModule):
         largest = spectrum[-1].clamp(min=0)
         scale = torch.where(largest > 0, spectrum.clamp(min=1e-10 * largest), torch.ones_like(spectrum)).sqrt()
         whiten, center = basis / scale, points.mean(0)
-        self.center, self.whiten = center.to(features), whiten.to(features)
+        self.center, self.whiten = center.to(features), whiten.to(features).contiguous()
         self.means.fit(((means - center) @ whiten).to(features))
         return self
 

@@ -51,7 +51,7 @@ class ViMScore(Detector):
         if dim >= size:
             raise ValueError(f"dim must be below the number of features, {size}, not {dim}")
         _, basis = torch.linalg.eigh(moved.T @ moved / len(moved))  # the smallest eigenvalues come first
-        residual = basis[:, : size - dim]
+        residual = basis[:, : size - dim].contiguous()
         lengths = (moved @ residual).norm(dim=1).mean()
         visible = lengths > 1e-6 * moved.norm(dim=1).mean()
         alpha = torch.where(visible, logits.cpu().double().amax(1).mean() / lengths, torch.zeros_like(lengths))
