@@ -48,7 +48,11 @@ FIRST: Mapping[str, Collection[str]] = {
 INTRODUCED: Mapping[str, Any] = {}
 # Setting: {value now: value before}.
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
-NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer", "posterior.family": "posterior"}
+NAMED: Mapping[str, str] = {
+    "calibration.regularizer": "regularizer",
+    "outliers.scores": "detector",
+    "posterior.family": "posterior",
+}
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 

@@ -20,6 +20,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
+DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
@@ -212,9 +213,11 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(Group):
     """The outlier scores that the selector reads."""
 
-    scores: tuple[Literal["density", "forest", "svm", "neighbors", "lof"], ...] = Field(
-        default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
+    scores: tuple[DetectorName, ...] = Field(
+        default=("density", "forest", "svm", "neighbors"),
+        description=f"which, in the order of the selector's inputs: {', '.join(names('detector'))}",
     )
+    options: dict[DetectorName, Options] = Field(default_factory=dict, description="keywords of a score, by its name")
     bandwidth: Positive | None = Field(default=None, description="of the kernel density; null: Scott's rule")
     neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
     neighbor_distance: Literal["kth", "mean"] = Field(
@@ -224,6 +227,13 @@ class OutlierSettings(Group):
     trees: Count = Field(default=100, description="of the isolation forest")
     max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
     average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
+
+    @model_validator(mode="after")
+    def _belong(self) -> OutlierSettings:
+        for name in self.options:
+            if name not in self.scores:
+                raise ValueError(f"options are given for {name}, which is not among the scores")
+        return self
 
 
 class SelectorSettings(Group):

@@ -29,7 +29,7 @@ from calibrant.config.groups import (
 )
 from calibrant.slots import is_loaded
 
-_NAMING = ("regularizer",)  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "scores")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):

@@ -27,13 +27,13 @@ class Predictor(nn.Module):
 
     Args:
         ensemble: the members; a deterministic network is `Ensemble.of(module)`.
-        outliers: fitted outlier scores. Fitted to one network's features while the ensemble has several members, they
-            score the features averaged over the members.
+        outliers: fitted outlier scores. Fitted to one network while the ensemble has several members, they score the
+            features and logits averaged over the members.
         selector: a fitted selector; without one the confidence takes the place of its output.
         threshold: answers are accepted where the selector's output is at least this; by default the selector's own
             threshold, and without a selector everything is accepted. NaN is never accepted.
-        ood_score: "confidence" (1 - confidence), "max_logit", "energy", "entropy", "mutual_information", or one of
-            the outlier scores by name.
+        ood_score: "confidence" (1 - confidence), any registered detector of logits by name, such as "energy", or one of
+            the outlier scores.
         classes: names of the classes.
         feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
         backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.

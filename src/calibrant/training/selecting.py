@@ -50,23 +50,23 @@ def score_sets(
 ) -> Scored:
     """Fit the outlier scores to training features and score every set; the same passes give the predictions."""
 
-    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> tuple[Predictions, Tensor]:
+    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> Predictions:
         loader = InOrder(part, settings.engine.predict_batch_size, augmentation, seed)
         layer, description = settings.backbone.feature_layer, f"{about}: {part.name or len(part)}"
-        predictions = predict(ensemble, loader, layer, description=description, progress=progress)
-        return predictions, _features(predictions, settings.outliers)
+        return predict(ensemble, loader, layer, description=description, progress=progress)
 
     scorer = _scorer(settings.outliers, settings.seed)
-    scorer.fit(run(_reference(data.train, settings.outliers, settings.seed))[1])
+    reference = run(_reference(data.train, settings.outliers, settings.seed))
+    scorer.fit(**_read(scorer, reference, settings.outliers), labels=reference.labels)
     predictions, scores = {}, {}
     for name, part in prediction_sets(data).items():
-        predictions[name], features = run(part)
-        scores[name] = scorer.score(features)
+        predictions[name] = run(part)
+        scores[name] = scorer.score(**_read(scorer, predictions[name], settings.outliers))
     views = [(predictions["validation"], scores["validation"])]
     augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
     for view in range(1, settings.selector.views):
-        view_predictions, features = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
-        views.append((view_predictions, scorer.score(features)))
+        view_predictions = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
+        views.append((view_predictions, scorer.score(**_read(scorer, view_predictions, settings.outliers))))
     scored = {name: _with_scores(part, scorer, scores[name]) for name, part in predictions.items()}
     return Scored(scorer, scored, _views(views, build_selector(settings.selector, settings.seed)))
 
@@ -114,9 +114,10 @@ def _scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
         "lof": {"k": settings.lof_neighbors},
         "forest": {"trees": settings.trees},
     }
+    chosen = {n: {**options.get(n, {}), **settings.options.get(n, {})} for n in (*options, *settings.options)}
     return OutlierScores(
         settings.scores,
-        options={name: values for name, values in options.items() if name in settings.scores},
+        options={name: values for name, values in chosen.items() if name in settings.scores},
         max_points=settings.max_points or 2**62,
         seed=seed,
     )
@@ -130,14 +131,15 @@ def _reference(train: Examples, settings: OutlierSettings, seed: int) -> Example
     return train.subset(chosen["reference"])
 
 
-def _features(predictions: Predictions, settings: OutlierSettings) -> Tensor:
-    """Features (K, N, D), or (1, N, D) averaged over the members."""
-    if predictions.features is None:
+def _read(scorer: OutlierScores, predictions: Predictions, settings: OutlierSettings) -> dict[str, Tensor]:
+    """The features (K, N, D) and logits (K, N, C) that `scorer` reads, or (1, N, ...) averaged over the members."""
+    if predictions.features is None and "features" in scorer.reads:
         raise ValueError(
             "the network has no linear layer whose input could be the features; set backbone.feature_layer"
         )
-    features: Tensor = predictions.features
-    return features.mean(0, keepdim=True) if settings.average == "features" else features
+    read: dict[str, Tensor] = {name: getattr(predictions, name) for name in scorer.reads}
+    averaged = settings.average == "features"
+    return {name: value.mean(0, keepdim=True) if averaged else value for name, value in read.items()}
 
 
 def kept_selector(stage: Stage) -> Selector:
