@@ -33,8 +33,8 @@ def _chosen(
             shape = f"of shape {tuple(inputs.shape)} and type {inputs.dtype}"
             raise DataError(f"no outliers can be made from inputs {shape}; {_REMEDY}")
         kinds = DEFAULT_MIXTURES[kind]
-    wanted = {kinds: {}} if isinstance(kinds, str) else kinds
-    options = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, {})
+    wanted = (kinds,) if isinstance(kinds, str) else kinds
+    options = wanted if isinstance(wanted, Mapping) else {name: {} for name in wanted}
     if not options:
         raise DataError("kinds must name at least one synthesizer")
     return {name: build("synthesizer", name, chosen) for name, chosen in options.items()}
