@@ -21,7 +21,7 @@ from calibrant.metrics.functional import is_measure
 Of = Literal["accepted ID", "all ID", "accepted ID and OOD", "all ID and OOD"]
 Direction = Literal["higher", "lower", "neither"]
 Unit = Literal["percent", "number"]
-Show = Literal["terminal", "markdown", "page"]
+Show = Literal["terminal", "slider", "markdown", "page"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS: Mapping[str, str] = {
@@ -152,8 +152,9 @@ def measure(
         name: of its columns in CSV, JSON and records; by default the function's.
         options: keywords that the function is always called with. Decorators with other names and options can be
             stacked.
-        show: the narrowest place that shows it: "terminal" (everywhere), "markdown" (not in the terminal), "page" (on
-            the page and in CSV and JSON only).
+        show: the narrowest place that shows it: "terminal" (everywhere), "slider" (beside the page's slider and over
+            coverage, and wherever the next shows it), "markdown" (tables of studies), "page" (the page's table, CSV
+            and JSON, which show all).
         short: heading in the terminal where the label is too long.
         position: columns are sorted by it, ours first.
 

@@ -103,7 +103,7 @@ def system_detection_rate(
 
 @measure(
     "whole system", "higher", "percent", "OOD detection where a rejection counts as one",
-    of="all ID and OOD", name="system_rate", show="markdown", position=32,
+    of="all ID and OOD", name="system_rate", show="slider", position=32,
 )  # fmt: skip
 @measure(
     "whole system, corrected", "higher", "percent", "the same with the bias of its histograms taken out",

@@ -38,7 +38,7 @@ def outliers_accepted(ood_accepted: Any) -> Functional:
 
 
 @measure(
-    "wrong, no outliers", "lower", "percent", "error rate of the accepted ID inputs",
+    "wrong, no OOD", "lower", "percent", "error rate of the accepted ID inputs",
     name="wrong_at_0", show="page", position=50,
 )  # fmt: skip
 @weighted
@@ -52,11 +52,11 @@ def error_rate(correct: Any) -> Functional:
 
 
 @measure(
-    "wrong, 10 % outliers", "lower", "percent", _WRONG.format("10 %"),
+    "wrong, 10 % OOD", "lower", "percent", _WRONG.format("10 %"),
     of="all ID and OOD", name="wrong_at_10", options={"share": 0.1}, short="wrong", position=51,
 )  # fmt: skip
 @measure(
-    "wrong, 50 % outliers", "lower", "percent", _WRONG.format("half"),
+    "wrong, 50 % OOD", "lower", "percent", _WRONG.format("half"),
     of="all ID and OOD", name="wrong_at_50", options={"share": 0.5}, show="page", position=52,
 )  # fmt: skip
 @weighted
@@ -84,11 +84,11 @@ def wrong_answers(id_correct: Any, id_accepted: Any, ood_accepted: Any, *, share
 
 
 @measure(
-    "ECE, 10 % outliers", "lower", "percent", _ECE.format("10 %"),
+    "ECE, 10 % OOD", "lower", "percent", _ECE.format("10 %"),
     of="all ID and OOD", name="stream_ece_10", options={"share": 0.1}, short="ECE", position=53,
 )  # fmt: skip
 @measure(
-    "ECE, 50 % outliers", "lower", "percent", _ECE.format("half"),
+    "ECE, 50 % OOD", "lower", "percent", _ECE.format("half"),
     of="all ID and OOD", name="stream_ece_50", options={"share": 0.5}, show="page", position=54,
 )  # fmt: skip
 @weighted
@@ -132,11 +132,11 @@ def stream_calibration_error(
 
 
 @measure(
-    "area, 10 % outliers", "lower", "percent", _AREA.format("10 %"),
+    "area, 10 % OOD", "lower", "percent", _AREA.format("10 %"),
     of="all ID and OOD", name="stream_aurc_10", options={"share": 0.1}, show="page", position=57,
 )  # fmt: skip
 @measure(
-    "area, 50 % outliers", "lower", "percent", _AREA.format("half"),
+    "area, 50 % OOD", "lower", "percent", _AREA.format("half"),
     of="all ID and OOD", name="stream_aurc_50", options={"share": 0.5}, show="page", position=58,
 )  # fmt: skip
 @weighted
