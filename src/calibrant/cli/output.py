@@ -106,7 +106,7 @@ def stream_table(rows: Sequence[Row]) -> Table:
 
 
 def _shown() -> list[Measure]:
-    from calibrant.metrics.catalogue import catalogue
+    from calibrant.metrics.declarations import catalogue
 
     return [measure for measure in catalogue().values() if measure.show == "terminal"]
 

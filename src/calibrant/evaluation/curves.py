@@ -12,7 +12,7 @@ from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
-from calibrant.metrics.catalogue import Measure, catalogue
+from calibrant.metrics.declarations import Measure, catalogue
 from calibrant.metrics.functional import Array, array, bin_sums
 from calibrant.metrics.variation import confidence_bins
 from calibrant.predictions import Predictions

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.catalogue import ARGUMENTS, Measure
+from calibrant.metrics.declarations import ARGUMENTS, Measure
 from calibrant.metrics.detection_at_coverage import is_few
 from calibrant.metrics.functional import Array, Functional, functional_of
 from calibrant.metrics.intervals import looped

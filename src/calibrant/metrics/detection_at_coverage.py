@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant import checks
 from calibrant.metrics.arguments import acceptance_or_confidence
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, weighted
 from calibrant.metrics.selection import Rule, threshold_rule
 from calibrant.metrics.variation import ConfidencePair, detection_probability, variation_under

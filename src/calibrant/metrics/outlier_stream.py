@@ -14,7 +14,7 @@ import numpy as np
 from calibrant import checks
 from calibrant.metrics.arguments import confidence_and_correct, fraction, scores
 from calibrant.metrics.bins import bin_index, checked_bins
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, bin_sums, curve, divide, mean_of, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.evaluation import DEFAULT_COVERAGES, Curves, Evaluation, coverage_curves
-from calibrant.metrics.catalogue import catalogue
+from calibrant.metrics.declarations import catalogue
 from calibrant.metrics.functional import Array
 from calibrant.report.display import RC, Display, outside_legend, percent_axis, styled
 from calibrant.report.style import line_styles, title

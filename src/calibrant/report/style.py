@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant.config.schemes import Scheme
-from calibrant.metrics.catalogue import Measure
+from calibrant.metrics.declarations import Measure
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 ID_COLOR = BLUE

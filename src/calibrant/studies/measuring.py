@@ -18,7 +18,7 @@ from calibrant.evaluation import Evaluation, threshold_source, thresholds
 from calibrant.evaluation.measures import Prepared
 from calibrant.evaluation.summary import CALLED
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
-from calibrant.metrics.catalogue import Measure, catalogue
+from calibrant.metrics.declarations import Measure, catalogue
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.metrics.resampling import resampling_counts
 from calibrant.metrics.variation import confidence_bins

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
 from calibrant.metrics import selective_risk
-from calibrant.metrics.catalogue import Measure, catalogue
+from calibrant.metrics.declarations import Measure, catalogue
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.report.page.examples import Example, pick_examples, thumbnail
 from calibrant.report.style import LineStyle, title

@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant.evaluation import Evaluation, Row, by_system, summarize
 from calibrant.evaluation.summary import MISSING
-from calibrant.metrics.catalogue import catalogue
+from calibrant.metrics.declarations import catalogue
 from calibrant.report.page.charts import chart_specs, javascript
 from calibrant.report.page.examples import Example
 from calibrant.report.page.payload import page_payload
