@@ -48,7 +48,7 @@ FIRST: Mapping[str, Collection[str]] = {
 INTRODUCED: Mapping[str, Any] = {}
 # Setting: {value now: value before}.
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
-NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer"}
+NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer", "selector.objective": "objective"}
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 
