@@ -46,13 +46,14 @@ FIRST: Mapping[str, Collection[str]] = {
     }.items()
 }
 INTRODUCED: Mapping[str, Any] = {}
-# Setting: {value now: value before}.
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
 NAMED: Mapping[str, str] = {
     "calibration.regularizer": "regularizer",
     "outliers.scores": "detector",
     "posterior.family": "posterior",
+    "selector.objective": "objective",
 }
+# Setting: {value now: value before}.
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 

@@ -21,6 +21,7 @@ Count = Annotated[int, Field(ge=1)]
 PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
 DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
+ObjectiveName = Annotated[str, AfterValidator(partial(check, "objective"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
@@ -239,9 +240,11 @@ class OutlierSettings(Group):
 class SelectorSettings(Group):
     """The selector and its threshold."""
 
-    objective: Literal["calibration", "classification"] = Field(
-        default="calibration", description="what it is trained for: calibration (the paper), classification"
+    objective: ObjectiveName = Field(
+        default="calibration",
+        description=f"what it is fitted to: {', '.join(names('objective'))}; calibration: the paper",
     )
+    options: Options = Field(default_factory=dict, description="keywords of an objective that have no setting here")
     variant: Literal["paper", "authors_code"] = Field(
         default="paper", description="of the calibration objective: paper, authors_code"
     )
@@ -254,7 +257,12 @@ class SelectorSettings(Group):
     hidden: Count = Field(default=64, description="units of each hidden layer")
     rate: Positive = Field(default=0.001, description="learning rate")
     weight_decay: NonNegative = Field(default=1e-5, description="L2 penalty on its weights")
-    steps: Count | None = Field(default=None, description="null: 250,000 with minibatches, at most 1,000 without")
+    optimizer: Literal["adam", "lbfgs"] = Field(
+        default="adam", description="adam, lbfgs (all data in every step, until it converges; weight_decay about 0.001)"
+    )
+    steps: Count | None = Field(
+        default=None, description="null: 250,000 with minibatches, at most 1,000 without, 500 with lbfgs"
+    )
     batch_size: Count | None = Field(default=None, description="null: all of the validation data in every step")
     holdout: Fraction = Field(default=0.0, description="part of the validation data that says when to stop")
     views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")

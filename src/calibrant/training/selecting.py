@@ -22,6 +22,12 @@ from calibrant.training.predicting import InOrder, predict, prediction_sets, sum
 from calibrant.training.randomness import derive
 from calibrant.training.training_data import Examples, TrainingData
 
+_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "calibration": {"eta": "eta", "width": "width", "variant": "variant", "group": "group"},
+    "classification": {"coverage": "target_coverage", "penalty": "penalty"},
+}
+"""The options of objectives that have settings of their own, by the names of these."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -165,8 +171,8 @@ def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed:
     """Fit the selector to validation data, set its threshold, and make it the result of `stage`; returns it."""
     selector = build_selector(settings, seed)
     views = scored.views
-    loss = views["cross_entropy"] if settings.objective == "classification" else None
-    selector.fit(views["confidence"], views["scores"], views["correct"], cross_entropy=loss)
+    more = {name: views[name] for name in selector.objective.needs}
+    selector.fit(views["confidence"], views["scores"], views["correct"], **more)
     if settings.threshold == "test" and "test" in scored.predictions:
         test = scored.predictions["test"]
         read = selector.columns(test.columns(scored.scorer.scores), test.probabilities)
@@ -191,10 +197,15 @@ def build_selector(settings: SelectorSettings, seed: int) -> Selector:
         learning_rate=settings.rate,
         weight_decay=settings.weight_decay,
         holdout=settings.holdout,
+        optimizer=settings.optimizer,
     )
-    if settings.objective == "classification":
-        own: dict[str, Any] = {"coverage": settings.target_coverage, "penalty": settings.penalty}
-    else:
-        own = {"eta": settings.eta, "width": settings.width, "variant": settings.variant, "group": settings.group}
-    own |= {"hidden": settings.hidden, "entropy": settings.entropy}
-    return Selector(settings.objective, training=training, seed=seed, **own)
+    places = {"hidden": "hidden", "entropy": "entropy", **_SETTINGS.get(settings.objective, {})}
+    for option in settings.options:
+        if option in places:
+            raise ValueError(f"selector.options repeats {option}: set selector.{places[option]} instead")
+    own: dict[str, Any] = {option: getattr(settings, name) for option, name in places.items()}
+    selector = Selector(settings.objective, **{**settings.options, **own, "training": training, "seed": seed})
+    if "outliers" in selector.objective.needs:
+        name = settings.objective
+        raise ValueError(f"selector.options: {name} then needs outliers, which a run has none of; fit it in Python")
+    return selector

@@ -31,6 +31,7 @@ from calibrant.training.randomness import derive, seeded
 from calibrant.training.selecting import (
     Scored,
     Selection,
+    build_selector,
     confidence_selection,
     fit_selector,
     keep_scores,
@@ -272,6 +273,8 @@ class Workspace:
         for scheme in schemes:
             if scheme.ocm:
                 self.data.outliers_for(scheme)
+            if scheme.selective:
+                build_selector(self.settings.selector, self.settings.seed)  # refuses options that do not fit
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:
