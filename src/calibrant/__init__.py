@@ -20,6 +20,7 @@ _HOMES = {
     "Predictor": "calibrant.deploy",
     "Scheme": "calibrant.config.schemes",
     "Selector": "calibrant.selective",
+    "Trust": "calibrant.selective",
     "load": "calibrant.deploy",
     "measure": "calibrant.metrics.declarations",
     "register": "calibrant.slots",
@@ -65,5 +66,5 @@ if TYPE_CHECKING:
     from calibrant.posteriors.ensemble import Ensemble
     from calibrant.posteriors.mean_field import MeanField
     from calibrant.predictions import Predictions
-    from calibrant.selective import Selector
+    from calibrant.selective import Selector, Trust
     from calibrant.slots import register
