@@ -30,6 +30,7 @@ from calibrant.training.randomness import derive, seeded
 from calibrant.training.selecting import (
     Scored,
     Selection,
+    build_scorer,
     confidence_selection,
     fit_selector,
     keep_scores,
@@ -269,6 +270,8 @@ class Workspace:
         for scheme in schemes:
             if scheme.ocm:
                 self.data.outliers_for(scheme)
+            if scheme.selective:
+                build_scorer(self.settings.outliers, self.settings.seed)  # refuses wrong options
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:
