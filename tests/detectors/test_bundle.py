@@ -1,11 +1,13 @@
 """Any registered detectors as columns: members, state, export, `Predictions`, and what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load, save
 from torch.export import Dim, export
+from torch.nn.functional import normalize
 
 from calibrant import Predictions, slots
 from calibrant.detectors import Detector, LogitDetector, OutlierScores
@@ -139,6 +141,27 @@ def test_options_are_checked_by_name():
     }
     with pytest.raises(ValueError, match=r"detector gen has no option 'gama'; it has gamma, top"):
         OutlierScores(("gen",), options={"gen": {"gama": 0.2}})
+
+
+def test_raw_detectors_can_be_normalized_and_then_share_nothing():
+    train, queries = predictions(), predictions(9, seed=1)
+    options = {"density": {"normalize": True}}
+    found = OutlierScores(("density", "neighbors"), options=options).fit(train).score(queries)
+    unit = OutlierScores(("density",), standardise=False).fit(normalize(train.features, dim=-1))
+    torch.testing.assert_close(found[:, 0], unit.score(normalize(queries.features, dim=-1))[:, 0])
+    torch.testing.assert_close(found[:, 1], OutlierScores(("neighbors",)).fit(train).score(queries)[:, 0])
+
+
+def test_the_documentation_lists_every_detector():
+    page = (Path(__file__).parents[2] / "docs" / "outlier-scores.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        kind = slots.lookup("detector", name)
+        fit = "with labels" if kind.needs_labels else "yes" if kind.needs_fit else "no"
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        cells = [cell.strip() for cell in row.split("|")]
+        assert cells[2].removesuffix(", normalized") == " and ".join(kind.reads)
+        assert cells[2].endswith(", normalized") == slots.options_of("detector", name).get("normalize", False)
+        assert cells[3] == fit
 
 
 def test_one_member_of_mutual_information_is_zero():

@@ -171,7 +171,8 @@ def _signature(kind: type) -> inspect.Signature:
     for base in kind.__mro__:
         if "__init__" in vars(base):
             _, *own = inspect.signature(vars(base)["__init__"]).parameters.values()
-            found = {**{parameter.name: parameter for parameter in own if parameter.kind in _KEYWORDS}, **found}
+            inherited = {p.name: p for p in own if p.kind in _KEYWORDS and p.name not in found}
+            found = {**found, **inherited}
             if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in own):
                 break
     return inspect.Signature([parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in found.values()])

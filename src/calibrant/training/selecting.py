@@ -61,7 +61,7 @@ def score_sets(
         layer, description = settings.backbone.feature_layer, f"{about}: {part.name or len(part)}"
         return predict(ensemble, loader, layer, description=description, progress=progress)
 
-    scorer = _scorer(settings.outliers, settings.seed)
+    scorer = build_scorer(settings.outliers, settings.seed)
     reference = run(_reference(data.train, settings.outliers, settings.seed))
     scorer.fit(**_read(scorer, reference, settings.outliers), labels=reference.labels)
     predictions, scores = {}, {}
@@ -113,7 +113,8 @@ def kept_scores(stage: Stage, predictions: Mapping[str, Predictions]) -> Scored:
     return Scored(scorer, scored, {name[5:]: value for name, value in kept.items() if name.startswith("view:")})
 
 
-def _scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
+def build_scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
+    """The outlier scores that the settings describe, not fitted."""
     options: dict[str, dict[str, Any]] = {
         "density": {"bandwidth": settings.bandwidth},
         "neighbors": {"k": settings.neighbors, "distance": settings.neighbor_distance},

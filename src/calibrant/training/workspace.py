@@ -31,6 +31,7 @@ from calibrant.training.randomness import derive, seeded
 from calibrant.training.selecting import (
     Scored,
     Selection,
+    build_scorer,
     build_selector,
     confidence_selection,
     fit_selector,
@@ -274,7 +275,8 @@ class Workspace:
             if scheme.ocm:
                 self.data.outliers_for(scheme)
             if scheme.selective:
-                build_selector(self.settings.selector, self.settings.seed)  # refuses options that do not fit
+                build_scorer(self.settings.outliers, self.settings.seed)  # both refuse options that do not fit
+                build_selector(self.settings.selector, self.settings.seed)
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:
