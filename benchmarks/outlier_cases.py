@@ -107,11 +107,12 @@ def cifar10_classes(data: str) -> Case:
 
 
 class TextNetwork(nn.Module):
-    """Features of token ids (N, L): embeddings, a convolution over three tokens, the maximum over the text."""
+    """Features of token ids (N, L): embeddings, a convolution over `width` tokens, the maximum over the text."""
 
-    def __init__(self, vocabulary: int) -> None:
+    def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
-        self.embedding, self.convolution = nn.Embedding(vocabulary, 64), nn.Conv1d(64, 128, 3, padding=1)
+        self.embedding = nn.Embedding(vocabulary, 64)
+        self.convolution = nn.Conv1d(64, 128, width, padding=width // 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Features (N, 128)."""
@@ -119,8 +120,11 @@ class TextNetwork(nn.Module):
         return features.relu().amax(2)
 
 
-def clinc150(folder: Path) -> Case:
-    """Queries of CLINC150 (Larson et al. 2019); outliers are its out-of-scope queries, and the intents of a domain."""
+def clinc150(folder: Path, width: int) -> Case:
+    """Queries of CLINC150 (Larson et al. 2019); outliers are its out-of-scope queries, and the intents of a domain.
+
+    A network of `width` 1 does not see the order of the words.
+    """
     queries = json.loads((folder / "data_full.json").read_text())
     domains = json.loads((folder / "domains.json").read_text())
     held_out = {intent.replace(" ", "_") for intent in next(iter(domains.values()))}
@@ -137,10 +141,11 @@ def clinc150(folder: Path) -> Case:
         return tokens(inside), torch.tensor([intents.index(intent) for _, intent in inside])
 
     x, y = part("train")
-    network = trained(TextNetwork(len(ids) + 2), nn.Linear(128, len(intents)), x, y, 8)
+    network = trained(TextNetwork(len(ids) + 2, width), nn.Linear(128, len(intents)), x, y, 8)
     real = {"out of scope": tokens(queries["oos_test"])}
     real["other domain"] = tokens([pair for pair in queries["test"] if pair[1] in held_out])
-    return Case("CLINC150, small CNN", network, x, part("val"), part("test"), real)
+    name = "CLINC150, small CNN" if width > 1 else "CLINC150, bag of words"
+    return Case(name, network, x, part("val"), part("test"), real)
 
 
 def digits_images() -> Case:

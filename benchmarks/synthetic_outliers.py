@@ -108,7 +108,7 @@ def main() -> None:
     makers.append(lambda seed: table("digits as a table, MLP", load_digits(), [seed, seed + 3, seed + 6]))
     makers.append(lambda seed: table("wine, MLP", load_wine(), [seed % 3]))
     if chosen.data:
-        makers.append(lambda _: clinc150(Path(chosen.data) / "clinc150"))
+        makers += [lambda _, width=width: clinc150(Path(chosen.data) / "clinc150", width) for width in (3, 1)]
         makers.append(lambda _: cifar10_classes(chosen.data))
     if chosen.data and chosen.weights:
         makers.append(lambda _: cifar10(chosen.data, chosen.weights))

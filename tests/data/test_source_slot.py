@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from calibrant.data import ArrayData, DataError, Source, Spec, iter_batches, lis
 from calibrant.slots import register
 
 __all__ = ["call"]
+DOCS = Path(__file__).parents[2] / "docs" / "data.md"
 
 
 @pytest.fixture
@@ -86,3 +88,15 @@ def test_every_source_says_what_it_is() -> None:
         assert info.spec.startswith(info.kind)
         assert issubclass(slots.lookup("source", info.kind), Source)
         assert list(info.options) == list(slots.options_of("source", info.kind))
+
+
+def test_the_docs_name_every_source_and_their_example_works(tmp_path: Path) -> None:
+    text = DOCS.read_text()
+    assert all(f"`{info.kind}" in text for info in list_sources())
+    example = next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "SensorSource" in block)
+    (tmp_path / "log.txt").write_text("\n".join(map(str, range(100))))
+    try:
+        exec(example, {"__name__": "sensors"})
+        assert open_source(f"sensor:{tmp_path / 'log.txt'}?window=32").inputs.shape == (3, 32)
+    finally:
+        slots._registered.pop(("source", "sensor"), None)
