@@ -1,6 +1,6 @@
 """Outlier scores, larger being more outlying: of features (one file each) and of logits (`logits`).
 
-May import: checks.
+May import: checks, adapters.
 """
 
 from calibrant.detectors.base import SCORES, OutlierScore, register

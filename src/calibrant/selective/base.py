@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.detectors.base import FittedModule
+from calibrant.adapters.fitted import FittedModule
 from calibrant.predictions import largest
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
