@@ -147,7 +147,8 @@ class Calibrator(FittedModule, ABC):
             target = fn(value.float()).device  # MPS has no float64
             return value.to(target, torch.float32 if target.type == "mps" else value.dtype)
 
-        return super()._apply(moved, recurse)
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
 def pooled(logits: Any) -> Tensor:

@@ -36,6 +36,10 @@ def command(
     backbone: Annotated[
         str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, resnet-18, cnn-16, mlp-128-128, ...")
     ] = None,
+    calibrator: Annotated[
+        str | None,
+        typer.Option("--calibrator", metavar="NAME", help="Fitted after training: temperature, none."),
+    ] = None,
     profile: options.Profile = None,
     settings: options.SettingsFile = None,
     override: options.Overrides = None,
@@ -50,6 +54,7 @@ def command(
     is not done again; other settings need another RUN.
     """
     named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood, "backbone__name": backbone}
+    named["calibrator__name"] = calibrator
     from calibrant.runs.run import Run
 
     run = Run(out)

@@ -48,7 +48,7 @@ FIRST: Mapping[str, Collection[str]] = {
 INTRODUCED: Mapping[str, Any] = {}
 # Setting: {value now: value before}.
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
-NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer"}
+NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer", "calibrator.name": "calibrator"}
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 
@@ -127,6 +127,8 @@ def first_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple
     """
     for name in dict.fromkeys([*here, *there]):
         one, other = here.get(name), there.get(name)
+        if isinstance(one, Mapping) or isinstance(other, Mapping):  # a group without anything that counts is left out
+            one, other = one or {}, other or {}
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             inner = first_difference(one, other)
             if inner is not None:

@@ -19,6 +19,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
+CalibratorName = Annotated[str, AfterValidator(partial(check, "calibrator"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
@@ -139,6 +140,13 @@ class CalibrationSettings(Group):
     max_accuracy_drop: NonNegative = Field(
         default=0.015, description="against lambda = 0, as a fraction, on validation data"
     )
+
+
+class CalibratorSettings(Group):
+    """What is fitted to validation data after training, between the network and the selector."""
+
+    name: CalibratorName = Field(default="none", description=f"calibrator: {', '.join(names('calibrator'))}")
+    options: Options = Field(default_factory=dict, description="keywords of the calibrator")
 
 
 class OptimizerSettings(Group):

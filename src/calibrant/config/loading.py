@@ -17,6 +17,7 @@ from calibrant.config.groups import (
     AugmentationSettings,
     BackboneSettings,
     CalibrationSettings,
+    CalibratorSettings,
     DataSettings,
     EngineSettings,
     FinetuneSettings,
@@ -28,7 +29,7 @@ from calibrant.config.groups import (
     SelectorSettings,
 )
 
-_NAMING = ("regularizer",)  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "name")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):
@@ -43,6 +44,7 @@ class Settings(Group):
     calibration: CalibrationSettings = CalibrationSettings()
     fit: FitSettings = FitSettings()
     finetune: FinetuneSettings = FinetuneSettings()
+    calibrator: CalibratorSettings = CalibratorSettings()
     outliers: OutlierSettings = OutlierSettings()
     selector: SelectorSettings = SelectorSettings()
     report: ReportSettings = ReportSettings()

@@ -1,6 +1,6 @@
 """Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee.
 
-May import: checks, kernels, adapters, metrics, predictions, detectors.
+May import: checks, kernels, adapters, metrics, predictions, calibrators, detectors.
 """
 
 from calibrant.selective.base import BaseSelector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant import checks
 from calibrant.adapters.fitted import FittedModule
+from calibrant.calibrators.base import NONE, Calibrator, fingerprint_of
 from calibrant.predictions import largest
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
@@ -24,12 +25,14 @@ class BaseSelector(FittedModule, ABC):
     """What every selector can do once `forward` is defined and `gates` is set by its `fit`.
 
     `gates` (n,) are its sorted outputs on the validation data, `tau` is the threshold in force. With `entropy` the last
-    column of the scores that it is given is the entropy of the prediction: `columns` puts it there.
+    column of the scores that it is given is the entropy of the prediction: `columns` puts it there. `calibrator` is the
+    fingerprint of the calibrator that the confidences of `fit` went through; a rule with another one refuses it.
     """
 
     gates: Tensor
     tau: Tensor
     entropy: bool = False
+    calibrator: str = NONE
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +42,19 @@ class BaseSelector(FittedModule, ABC):
     @abstractmethod
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
+
+    def config(self) -> dict[str, Any]:
+        """The calibrator, where there is one."""
+        return {} if self.calibrator == NONE else {"calibrator": self.calibrator}
+
+    @classmethod
+    def from_state(cls: type[Self], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Rebuild a fitted selector from what `config()` and `state_dict()` returned."""
+        settings = dict(config)
+        calibrator = str(settings.pop("calibrator", NONE))
+        selector = super().from_state(settings, tensors)
+        selector.calibrator = calibrator
+        return selector
 
     def columns(self, scores: Tensor | None, probabilities: Tensor) -> Tensor:
         """What it reads as scores: outlier scores (..., S) and, with `entropy`, that of mean probabilities (..., C)."""
@@ -127,7 +143,8 @@ class BaseSelector(FittedModule, ABC):
         s = r.new_empty(len(r), 0) if scores is None else score_columns(scores, r)
         return r, s
 
-    def _remember(self: Self, gate: Tensor) -> Self:
+    def _remember(self: Self, gate: Tensor, calibrator: Calibrator | str | None = None) -> Self:
+        self.calibrator = fingerprint_of(calibrator)
         self.gates = gate.sort().values
         self.tau = gate.new_tensor(math.nan)
         return self

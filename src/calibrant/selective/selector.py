@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.calibrators.base import NONE, Calibrator
 from calibrant.selective.base import BaseSelector, score_columns
 from calibrant.selective.fitting import FitReport, Training, fit_network
 from calibrant.selective.network import SelectorNetwork
@@ -51,11 +52,20 @@ class Selector(BaseSelector):
         self.network: SelectorNetwork | None = None
         self.report_: FitReport | None = None
 
-    def fit(self, confidence: Any, scores: Any, correct: Any, *, cross_entropy: Any = None) -> Selector:
+    def fit(
+        self,
+        confidence: Any,
+        scores: Any,
+        correct: Any,
+        *,
+        cross_entropy: Any = None,
+        calibrator: Calibrator | str | None = None,
+    ) -> Selector:
         """Fit to validation data: confidence (N,), scores (N, S) or None, correct (N,), cross_entropy (N,).
 
         With a further dimension in front, (V, N, ...), the arguments are V augmented views of the same N examples.
-        `cross_entropy`, -log p(y | x), is needed by selective classification only.
+        `cross_entropy`, -log p(y | x), is needed by selective classification only. `calibrator` is the one that the
+        confidence went through, or its fingerprint (`predictions.calibrator`).
         """
         if self.entropy and scores is None:
             raise ValueError("scores must end with the entropy of the prediction: pass columns(None, probabilities)")
@@ -64,7 +74,7 @@ class Selector(BaseSelector):
         network.standard.fit(inputs.flatten(0, 1))
         self.report_ = fit_network(network, inputs, examples, self.objective, self.training_settings, self.seed)
         self.network = network.requires_grad_(False)
-        return self._remember(network(inputs[0]).sigmoid())
+        return self._remember(network(inputs[0]).sigmoid(), calibrator)
 
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
@@ -77,7 +87,12 @@ class Selector(BaseSelector):
         """The constructor's arguments and the number of inputs."""
         inputs = None if self.network is None else self.network.standard.mean.shape[0]
         own = {"hidden": self.hidden, "seed": self.seed, "entropy": self.entropy, "inputs": inputs}
-        return {**describe_objective(self.objective), "training": asdict(self.training_settings), **own}
+        return {
+            **describe_objective(self.objective),
+            "training": asdict(self.training_settings),
+            **own,
+            **super().config(),
+        }
 
     @classmethod
     def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Selector:
@@ -86,7 +101,9 @@ class Selector(BaseSelector):
         if settings.get("variant") in _BEFORE:
             settings["variant"] = _BEFORE[settings["variant"]]
         inputs, training = settings.pop("inputs"), Training(**settings.pop("training"))
+        calibrator = str(settings.pop("calibrator", NONE))
         selector = cls(training=training, **settings)
+        selector.calibrator = calibrator
         if inputs is not None:
             network = SelectorNetwork(inputs, hidden=selector.hidden)
             selector.network = network.to(tensors["gates"].dtype).requires_grad_(False)
