@@ -18,6 +18,7 @@ class Topic(str, Enum):
     settings = "settings"
     profiles = "profiles"
     schemes = "schemes"
+    predictor = "predictor"
 
 
 EXAMPLES = """
@@ -27,22 +28,29 @@ calibrant info settings fit --profile paper  # those of one group, as the profil
 calibrant info profiles
 calibrant info profiles small > mine.yaml    # a file to change and use with --settings
 calibrant info schemes
+calibrant info predictor run                 # what a run or a saved predictor deploys
 """
 
 
 def command(
-    topic: Annotated[Topic, typer.Argument(help="machine, settings, profiles or schemes.")] = Topic.machine,
+    topic: Annotated[Topic, typer.Argument(help="machine, settings, profiles, schemes or predictor.")] = Topic.machine,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One group of settings, profile or scheme.")
+        str | None, typer.Argument(metavar="[NAME]", help="One group of settings, profile, scheme; a folder.")
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Show the settings of this profile.")
     ] = None,
+    scheme: Annotated[
+        str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which predictor, where a run holds several.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Versions, devices, threads; settings, profiles, schemes."""
+    """Versions, devices, threads; settings, profiles, schemes; what is in a saved predictor."""
     tell = {Topic.machine: _machine, Topic.settings: _settings, Topic.profiles: _profiles, Topic.schemes: _schemes}
-    tell[topic](name, profile, json)
+    if topic is Topic.predictor:
+        _predictor(name, scheme, json)
+    else:
+        tell[topic](name, profile, json)
 
 
 def _machine(name: str | None, profile: str | None, as_json: bool) -> None:
@@ -141,6 +149,19 @@ def _schemes(name: str | None, profile: str | None, as_json: bool) -> None:
         output.print_json(rows)
     else:
         output.print_lines(*(f"{one:12}{' -> '.join(chain)}" for one, chain in rows.items()))
+
+
+def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:
+    from calibrant.deploy.saving import describe
+    from calibrant.runs.run import predictor_folder
+
+    if name is None:
+        raise ValueError("info predictor needs a folder: calibrant info predictor RUN")
+    found = describe(predictor_folder(name, scheme))
+    if as_json:
+        output.print_json(found)
+    else:
+        output.print_lines(*(f"{key:18}{_text(value)}" for key, value in found.items()))
 
 
 def _text(value: Any) -> str:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from calibrant import __version__, backbones
 from calibrant.backbones.normalization import Normalize
 from calibrant.calibrators import Calibrator
+from calibrant.calibrators.base import NONE
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
@@ -92,6 +93,25 @@ def load(folder: str | Path, module: nn.Module | None = None, device: torch.devi
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
         ) from None
     return predictor if device is None else predictor.to(device)
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """What is in the predictor saved in `folder`, in plain values, without its networks: for `calibrant info`."""
+    path = Path(folder)
+    record = _read_record(path)
+    try:
+        entry, calibrator = record.get("calibrator"), _calibrator(path, record)
+        selector, outliers = record["selector"] or {}, record["outliers"] or {}
+        about: dict[str, Any] = {"calibrator": NONE if entry is None else str(entry["name"])}
+        about |= {} if calibrator is None else calibrator.facts()
+        about |= {"selector": selector.get("kind"), "threshold": record["threshold"], "ood_score": record["ood_score"]}
+        about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
+        network = (record["backbone"] or {}).get("name", "your own")
+        return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
+    except RunError as error:
+        raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
 
 
 def _record(predictor: Predictor) -> dict[str, Any]:
