@@ -47,6 +47,7 @@ class Predictions:
         probabilities: (N, C) mean over members.
         logits: (K, N, C) of K members.
         features: (K, N, D) of K members.
+        calibrator: fingerprint of the calibrator that the probabilities went through; "none": the network's own.
 
     >>> predictions = Predictions([0.9, 0.6], [3, 1], [3, 2]).numpy()
     >>> predictions.correct, predictions.acceptance
@@ -63,6 +64,7 @@ class Predictions:
     probabilities: Any = None
     logits: Any = None
     features: Any = None
+    calibrator: str = "none"
 
     @classmethod
     def from_logits(cls, logits: Tensor, features: Tensor | None = None, labels: Any = None) -> Predictions:
@@ -88,11 +90,12 @@ class Predictions:
     @classmethod
     def concatenate(cls, parts: Sequence[Predictions]) -> Predictions:
         """One record of several of the same form, in their order; members' logits and features are left out."""
+        if len({part.calibrator for part in parts}) > 1:
+            raise ValueError("parts went through different calibrators; calibrate them alike first")
         joined = {name: [getattr(part, name) for part in parts] for name in _BY_INPUT}
         scores = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
-        return cls(
-            **{name: None if values[0] is None else torch.cat(values) for name, values in joined.items()}, scores=scores
-        )
+        together = {name: None if values[0] is None else torch.cat(values) for name, values in joined.items()}
+        return cls(**together, scores=scores, calibrator=parts[0].calibrator)
 
     def to(self, device: torch.device | str) -> Predictions:
         """The same on `device`."""
@@ -113,7 +116,7 @@ class Predictions:
         if arrays["count"] is not None and (arrays["count"] < 1).any():
             raise ValueError("count must be at least 1 in every row; leave out rows that stand for nothing")
         scores = {name: _real(f"scores[{name!r}]", value, level) for name, value in self.scores.items()}
-        return Predictions(**arrays, scores=scores)
+        return Predictions(**arrays, scores=scores, calibrator=self.calibrator)
 
     @property
     def acceptance(self) -> Any:

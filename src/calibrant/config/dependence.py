@@ -49,6 +49,7 @@ INTRODUCED: Mapping[str, Any] = {}
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
 NAMED: Mapping[str, str] = {
     "calibration.regularizer": "regularizer",
+    "calibrator.name": "calibrator",
     "outliers.scores": "detector",
     "posterior.family": "posterior",
     "selector.objective": "objective",
@@ -133,6 +134,8 @@ def first_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple
     """
     for name in dict.fromkeys([*here, *there]):
         one, other = here.get(name), there.get(name)
+        if isinstance(one, Mapping) or isinstance(other, Mapping):  # a group without anything that counts is left out
+            one, other = one or {}, other or {}
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             inner = first_difference(one, other)
             if inner is not None:

@@ -22,6 +22,7 @@ PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
 DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
 ObjectiveName = Annotated[str, AfterValidator(partial(check, "objective"))]
+CalibratorName = Annotated[str, AfterValidator(partial(check, "calibrator"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
@@ -157,6 +158,13 @@ class CalibrationSettings(Group):
     max_accuracy_drop: NonNegative = Field(
         default=0.015, description="against lambda = 0, as a fraction, on validation data"
     )
+
+
+class CalibratorSettings(Group):
+    """What is fitted to validation data after training, between the network and the selector."""
+
+    name: CalibratorName = Field(default="none", description=f"calibrator: {', '.join(names('calibrator'))}")
+    options: Options = Field(default_factory=dict, description="keywords of the calibrator")
 
 
 class OptimizerSettings(Group):

@@ -17,6 +17,7 @@ from calibrant.config.groups import (
     AugmentationSettings,
     BackboneSettings,
     CalibrationSettings,
+    CalibratorSettings,
     DataSettings,
     EngineSettings,
     FinetuneSettings,
@@ -29,7 +30,7 @@ from calibrant.config.groups import (
 )
 from calibrant.slots import is_loaded
 
-_NAMING = ("regularizer", "scores")  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "scores", "name")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):
@@ -48,6 +49,7 @@ class Settings(Group):
     calibration: CalibrationSettings = CalibrationSettings()
     fit: FitSettings = FitSettings()
     finetune: FinetuneSettings = FinetuneSettings()
+    calibrator: CalibratorSettings = CalibratorSettings()
     outliers: OutlierSettings = OutlierSettings()
     selector: SelectorSettings = SelectorSettings()
     report: ReportSettings = ReportSettings()

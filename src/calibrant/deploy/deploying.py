@@ -26,6 +26,7 @@ def predictor_of(
     own = workspace.network is not None
     return Predictor(
         workspace.ensemble(scheme).stored(),
+        calibrator=selection.calibrator,
         outliers=selection.scorer,
         selector=selection.selector,
         threshold=selection.threshold,

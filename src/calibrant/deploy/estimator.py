@@ -18,6 +18,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
 from calibrant.deploy.deploying import predictor_of
 from calibrant.deploy.labels import Labelling, learn_labels
+from calibrant.predictions import Predictions
 from calibrant.training.predicting import InOrder
 from calibrant.training.training_data import Examples, TrainingData, as_examples
 from calibrant.training.workspace import Workspace
@@ -48,6 +49,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         gamma: weight of confidence minimization.
         posterior: the family of q(theta) for Bayesian schemes, such as "mean_field" or "mc_dropout".
         members: size of the ensemble that predicts, for Bayesian schemes.
+        calibrator: what is fitted to the validation data after training, "temperature" or "none".
         overrides: any other setting, such as `("fit.optimizer=adam", "posterior.init_std=0.02")`.
         seed: the one seed.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
@@ -75,6 +77,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         gamma: float = 0.5,
         posterior: str = "mean_field",
         members: int = 20,
+        calibrator: str = "none",
         overrides: Sequence[str] = (),
         seed: int = 0,
         device: str = "auto",
@@ -89,6 +92,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         self.gamma = gamma
         self.posterior = posterior
         self.members = members
+        self.calibrator = calibrator
         self.overrides = overrides
         self.seed = seed
         self.device = device
@@ -119,16 +123,21 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities (N, C) of the ensemble, in the order of `classes_`."""
-        data = self._checked(X)  # not the predictor: nobody asks for its scores
-        predictions = self.predictor_.ensemble.predict(InOrder(data, self.settings_.engine.predict_batch_size))
-        probabilities: NDArray[Any] = predictions.probabilities.numpy()
+        """Calibrated probabilities (N, C) of the ensemble, in the order of `classes_`."""
+        probabilities: NDArray[Any] = self._predictions(X).probabilities.numpy()
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every input, (N,)."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        labels: NDArray[Any] = self.classes_[self._predictions(X).predicted.numpy()]
         return labels
+
+    def _predictions(self, X: Any) -> Predictions:
+        """Of the calibrated ensemble, not of the predictor: nobody asks for its scores."""
+        data = self._checked(X)
+        predictions = self.predictor_.ensemble.predict(InOrder(data, self.settings_.engine.predict_batch_size))
+        calibrator = self.predictor_.calibrator
+        return predictions if calibrator is None else calibrator.calibrate(predictions)
 
     def accept(self, X: Any, coverage: float | None = None) -> NDArray[Any]:
         """Whether to answer, (N,) bool: a selective scheme's selector decides, for any other one the confidence.
@@ -158,6 +167,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             "finetune": {"epochs": max(1, int(self.epochs) // 5), "gamma": self.gamma},
             "calibration": {"weight": self.calibration_weight},
             "posterior": {"family": self.posterior, "members": self.members},
+            "calibrator": {"name": self.calibrator},
             "seed": self.seed,
             "engine": {"device": str(self.device)},
         }

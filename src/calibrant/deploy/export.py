@@ -109,6 +109,7 @@ def _write_onnx(program: DecisionProgram, traced: torch.export.ExportedProgram, 
     assert converted is not None
     rule = program.rule
     facts = {"classes": rule.classes, "outlier_scores": rule.score_names, "threshold": str(program.threshold)}
+    facts["calibrator"] = rule.calibrated_by
     converted.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
     converted.save(file)
 

@@ -1,4 +1,4 @@
-"""The predictor: ensemble, outlier scores, selector and threshold as one module."""
+"""The predictor: ensemble, calibrator, outlier scores, selector and threshold as one module."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from calibrant import checks
 from calibrant.adapters.features import FeatureTap
+from calibrant.calibrators import Calibrator
 from calibrant.deploy.early import EarlyStopping, decide_early
 from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
@@ -27,6 +28,8 @@ class Predictor(nn.Module):
 
     Args:
         ensemble: the members; a deterministic network is `Ensemble.of(module)`.
+        calibrator: a fitted calibrator of the members' mean probabilities, such as `TemperatureScaling`; without one
+            they stay as they are. The selector must have been fitted to confidences that went through the same one.
         outliers: fitted outlier scores. Fitted to one network while the ensemble has several members, they score the
             features and logits averaged over the members.
         selector: a fitted selector; without one the confidence takes the place of its output.
@@ -49,6 +52,7 @@ class Predictor(nn.Module):
         self,
         ensemble: Ensemble,
         *,
+        calibrator: Calibrator | None = None,
         outliers: OutlierScores | None = None,
         selector: BaseSelector | None = None,
         threshold: float | Threshold | None = None,
@@ -60,7 +64,7 @@ class Predictor(nn.Module):
         super().__init__()
         FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
         self.ensemble, self.feature_layer, self.backbone = ensemble, feature_layer, backbone
-        self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes)
+        self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes, calibrator)
         self._lock = threading.Lock()
         self.eval()
 
@@ -73,6 +77,11 @@ class Predictor(nn.Module):
     def selector(self) -> BaseSelector | None:
         """The selector; a threshold set on it holds from the next call on, unless the predictor has its own."""
         return self.rule.selector
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The calibrator of the members' mean probabilities."""
+        return self.rule.calibrator
 
     @property
     def outliers(self) -> OutlierScores | None:
@@ -111,6 +120,7 @@ class Predictor(nn.Module):
             raise ValueError("coverage cannot be chosen: this predictor was saved without a selector")
         changed = Predictor(
             self.ensemble,
+            calibrator=self.calibrator,
             outliers=self.outliers,
             selector=self.selector,
             threshold=threshold_for_coverage(self.selector.gates, coverage),

@@ -2,6 +2,7 @@
 
 FOLDER/predictor.json            format version, architecture, settings, checksums of the files and of itself
 FOLDER/ensemble.safetensors      the network: shared.NAME, and members.NAME with the K members first
+FOLDER/calibrator.safetensors    the calibrator, if there is one
 FOLDER/outliers.safetensors      the fitted outlier scores, if there are any
 FOLDER/selector.safetensors      the selector, if there is one
 """
@@ -12,6 +13,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from torch import Tensor, nn
 
 from calibrant import __version__, backbones
 from calibrant.backbones.normalization import Normalize
+from calibrant.calibrators import Calibrator
+from calibrant.calibrators.base import NONE
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
@@ -27,8 +31,9 @@ from calibrant.posteriors.dropout_layers import mask_names, with_masks
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import SeparateMembers, StoredMembers
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
+from calibrant.slots import recorded, required
 
-FORMAT, VERSION = "calibrant.predictor", 1
+FORMAT, VERSION = "calibrant.predictor", 2  # 2 has a calibrator, which 0.1.0 would overlook; 1 is the same without
 RECORD = "predictor.json"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector)}
 
@@ -98,6 +103,25 @@ def load(
     return predictor if device is None else predictor.to(device)
 
 
+def describe(folder: str | Path) -> dict[str, Any]:
+    """What is in the predictor saved in `folder`, in plain values, without its networks: for `calibrant info`."""
+    path = Path(folder)
+    record = _read_record(path)
+    try:
+        entry, calibrator = record.get("calibrator"), _calibrator(path, record)
+        selector, outliers = record["selector"] or {}, record["outliers"] or {}
+        about: dict[str, Any] = {"calibrator": NONE if entry is None else str(entry["name"])}
+        about |= {} if calibrator is None else calibrator.facts()
+        about |= {"selector": selector.get("kind"), "threshold": record["threshold"], "ood_score": record["ood_score"]}
+        about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
+        network = (record["backbone"] or {}).get("name", "your own")
+        return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
+    except RunError as error:
+        raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
+
+
 def _record(predictor: Predictor) -> dict[str, Any]:
     """Everything but the tensors."""
     selector, own = predictor.selector, predictor.rule.own_threshold
@@ -108,7 +132,7 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         raise ValueError(f"backbone {predictor.backbone.name!r} is not the network of the ensemble: its weights differ")
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1 if predictor.calibrator is None else VERSION,
         "calibrant": __version__,
         "backbone": None if predictor.backbone is None else asdict(predictor.backbone),
         "normalized": normalized,
@@ -118,6 +142,7 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         "classes": predictor.classes,
         "threshold": own if own is None or math.isfinite(own) else str(own),
         "ood_score": predictor.rule.ood_score,
+        "calibrator": None if predictor.calibrator is None else _calibrator_record(predictor.calibrator),
         "outliers": None if predictor.outliers is None else predictor.outliers.config(),
         "selector": None if selector is None else {"kind": type(selector).__name__, **selector.config()},
     }
@@ -130,7 +155,8 @@ def _tensors(predictor: Predictor) -> dict[str, dict[str, Tensor]]:
     shared = {name: value for name, value in ensemble.module.state_dict().items() if name not in stacked}
     named = [(f"members.{name}", value) for name, value in stacked.items()]
     files = {"ensemble": dict(named + [(f"shared.{name}", value) for name, value in shared.items()])}
-    for name, part in (("outliers", predictor.outliers), ("selector", predictor.selector)):
+    parts = {"calibrator": predictor.calibrator, "outliers": predictor.outliers, "selector": predictor.selector}
+    for name, part in parts.items():
         if part is not None:
             files[name] = part.state_dict()
     return {f"{name}.safetensors": tensors for name, tensors in files.items()}
@@ -160,12 +186,10 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
     outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]
     kind = SELECTORS[selector.pop("kind")] if selector else None
 
-    def tensors(part: str) -> dict[str, Tensor]:
-        name = f"{part}.safetensors"
-        return read_tensors(folder / name, record["files"][name])
-
+    tensors = partial(_read_part, folder, record)
     return Predictor(
         _ensemble(network, tensors("ensemble"), record),
+        calibrator=_calibrator(folder, record),
         outliers=None if outliers is None else OutlierScores.from_state(outliers, tensors("outliers")),
         selector=None if kind is None else kind.from_state(selector, tensors("selector")),
         threshold=None if record["threshold"] is None else float(record["threshold"]),
@@ -174,6 +198,26 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
         feature_layer=record["feature_layer"],
         backbone=backbone if module is None else None,
     )
+
+
+def _read_part(folder: Path, record: Mapping[str, Any], part: str) -> dict[str, Tensor]:
+    name = f"{part}.safetensors"
+    return read_tensors(folder / name, record["files"][name])
+
+
+def _calibrator_record(calibrator: Calibrator) -> dict[str, Any]:
+    """Name and module of its class, and its configuration."""
+    return {**recorded("calibrator", type(calibrator)), "config": calibrator.config()}
+
+
+def _calibrator(folder: Path, record: Mapping[str, Any]) -> Calibrator | None:
+    """The calibrator; a predictor of 0.1.0 has none, and one of a plugin that is not loaded is refused."""
+    entry = record.get("calibrator")
+    if entry is None:
+        return None
+    kind = required("calibrator", str(entry["name"]), str(entry["module"]))
+    found: Calibrator = kind.from_state(entry["config"], _read_part(folder, record, "calibrator"))
+    return found
 
 
 def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Ensemble:

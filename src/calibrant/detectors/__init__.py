@@ -3,7 +3,7 @@
 `base.py` has the contract; `OutlierScores` fits any of them per member and averages over members; `logits` holds the
 scores of logits as functions. A detector is registered by its name (`slots`).
 
-May import: checks, predictions, slots.
+May import: checks, slots, adapters, predictions.
 """
 
 from calibrant.detectors.base import Detector, OutlierScore

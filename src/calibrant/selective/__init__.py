@@ -1,6 +1,6 @@
 """Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee.
 
-May import: checks, kernels, slots, metrics, predictions, detectors.
+May import: checks, kernels, slots, adapters, metrics, predictions, calibrators, detectors.
 """
 
 from calibrant.selective.base import BaseSelector

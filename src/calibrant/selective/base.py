@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.detectors.base import FittedModule
+from calibrant.adapters.fitted import FittedModule
+from calibrant.calibrators.base import NONE, Calibrator, fingerprint_of
 from calibrant.predictions import largest
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
@@ -24,13 +25,15 @@ class BaseSelector(FittedModule, ABC):
     """What every selector can do once `forward` is defined and `gates` is set by its `fit`.
 
     `gates` (n,) is its sorted `ranking` of the validation data, `tau` is the threshold in force. With `entropy` the
-    last column of the scores that it is given is the entropy of the prediction: `columns` puts it there.
+    last column of the scores that it is given is the entropy of the prediction: `columns` puts it there. `calibrator`
+    is the fingerprint of the calibrator that the confidences of `fit` went through; a rule with another one refuses it.
     """
 
     gates: Tensor
     tau: Tensor
     entropy: bool = False
     outlier_gates: Tensor | None = None  # of the outliers it was fitted to, in this process only
+    calibrator: str = NONE
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +48,19 @@ class BaseSelector(FittedModule, ABC):
         """What a threshold is compared with, (B,): g, or something else that is larger where g is larger."""
         result: Tensor = self(confidence, scores)
         return result
+
+    def config(self) -> dict[str, Any]:
+        """The calibrator, where there is one."""
+        return {} if self.calibrator == NONE else {"calibrator": self.calibrator}
+
+    @classmethod
+    def from_state(cls: type[Self], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Rebuild a fitted selector from what `config()` and `state_dict()` returned."""
+        settings = dict(config)
+        calibrator = str(settings.pop("calibrator", NONE))
+        selector = super().from_state(settings, tensors)
+        selector.calibrator = calibrator
+        return selector
 
     def columns(self, scores: Tensor | None, probabilities: Tensor) -> Tensor:
         """What it reads as scores: outlier scores (..., S) and, with `entropy`, that of mean probabilities (..., C)."""
@@ -138,7 +154,8 @@ class BaseSelector(FittedModule, ABC):
         s = r.new_empty(len(r), 0) if scores is None else score_columns(scores, r)
         return r, s
 
-    def _remember(self: Self, gate: Tensor) -> Self:
+    def _remember(self: Self, gate: Tensor, calibrator: Calibrator | str | None = None) -> Self:
+        self.calibrator = fingerprint_of(calibrator)
         self.gates = gate.sort().values
         self.tau = gate.new_tensor(math.nan)
         return self

@@ -1,13 +1,15 @@
-"""From what the members say to a decision: means, outlier scores, selector, threshold."""
+"""From what the members say to a decision: means, calibrator, outlier scores, selector, threshold."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from calibrant.calibrators.base import Calibrator, fingerprint_of
 from calibrant.detectors import OutlierScores
 from calibrant.detectors.logits import logit_detector, logit_names
 from calibrant.predictions import Decision, Predictions, largest
@@ -27,8 +29,10 @@ class DecisionRule(nn.Module):
         threshold: float | Threshold | None,
         ood_score: str,
         classes: Sequence[str] | None,
+        calibrator: Calibrator | None = None,
     ) -> None:
         super().__init__()
+        self.calibrator, self.calibrated_by = calibrator, _checked_calibrator(calibrator, selector)
         self.outliers, self.selector, self.ood_score = outliers, selector, ood_score
         self.classes = None if classes is None else tuple(str(name) for name in classes)
         self.own_threshold = None if threshold is None else _number(float(threshold))
@@ -72,11 +76,14 @@ class DecisionRule(nn.Module):
 
     def decide(self, logits: Tensor, extra: Tensor, threshold: float) -> Decision:
         """Decisions from logits (n, B, C) of n members, and what else is averaged over them, (n, B, E)."""
-        probabilities, scores = logits.softmax(-1).mean(0), self._scores(extra.mean(0))
-        predictions = Predictions.from_probabilities(
-            probabilities,
-            selection=None if self.selector is None else self.selector.acceptance(probabilities, scores),
-            ood_score=self._ood_score(logits, largest(probabilities), scores),
+        scores, predictions = self._scores(extra.mean(0)), Predictions.from_probabilities(logits.softmax(-1).mean(0))
+        if self.calibrator is not None:
+            predictions = self.calibrator.applied(predictions, self.calibrated_by)
+        probabilities, selector = predictions.probabilities, self.selector
+        predictions = replace(
+            predictions,
+            selection=None if selector is None else selector.acceptance(probabilities, scores),
+            ood_score=self._ood_score(logits, predictions.confidence, scores),
             scores={name: scores[:, column] for column, name in enumerate(self.score_names)},
         )
         acceptance = predictions.acceptance
@@ -84,9 +91,13 @@ class DecisionRule(nn.Module):
         return Decision(predictions, acceptance >= threshold, members, threshold, self.classes)
 
     def acceptance(self, probabilities: Tensor, extra: Tensor) -> Tensor:
-        """What is compared with the threshold, (B,), from means over members."""
-        scores = self._scores(extra)
+        """What is compared with the threshold, (B,), from means over members, which are calibrated here."""
+        scores, probabilities = self._scores(extra), self.calibrated(probabilities)
         return largest(probabilities) if self.selector is None else self.selector.acceptance(probabilities, scores)
+
+    def calibrated(self, probabilities: Tensor) -> Tensor:
+        """Calibrated probabilities (B, C) of the members' mean probabilities (B, C)."""
+        return probabilities if self.calibrator is None else self.calibrator.of_mean(probabilities)
 
     def _scores(self, extra: Tensor) -> Tensor:
         """Outlier scores (B, S) from the means over members."""
@@ -116,6 +127,19 @@ class DecisionRule(nn.Module):
             return scores[:, self.score_names.index(self.ood_score)]
         assert self.logit_detector is not None
         return self.logit_detector.score_rows(logits)
+
+
+def _checked_calibrator(calibrator: Calibrator | None, selector: BaseSelector | None) -> str:
+    """The fingerprint of `calibrator`, refused beside a selector that was fitted to other confidences."""
+    if calibrator is not None:
+        calibrator.check_fitted()
+    here = fingerprint_of(calibrator)
+    if selector is not None and selector.calibrator != here:
+        raise ValueError(
+            f"the selector was fitted to confidences of the calibrator {selector.calibrator}, but the rule's is {here};"
+            " pass that calibrator, or fit the selector again: fit(..., calibrator=calibrator)"
+        )
+    return here
 
 
 def _number(threshold: float) -> float:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.calibrators.base import NONE, Calibrator
 from calibrant.selective.base import BaseSelector, score_columns
 from calibrant.selective.fitting import FitReport, Training, fit_network
 from calibrant.selective.network import SelectorNetwork
@@ -67,12 +68,14 @@ class Selector(BaseSelector):
         cross_entropy: Any = None,
         outlier_confidence: Any = None,
         outlier_scores: Any = None,
+        calibrator: Calibrator | str | None = None,
     ) -> Selector:
         """Fit to validation data: confidence (N,), scores (N, S) or None, correct (N,), cross_entropy (N,).
 
         With a further dimension in front, (V, N, ...), the arguments are V augmented views of the same N examples.
         `cross_entropy`, -log p(y | x), is needed by selective classification only, `outlier_confidence` (M,) and
-        `outlier_scores` (M, S) of outliers by `zeta` > 0 only.
+        `outlier_scores` (M, S) of outliers by `zeta` > 0 only. `calibrator` is the one that the confidence went
+        through, or its fingerprint (`predictions.calibrator`).
         """
         if self.entropy and scores is None:
             raise ValueError("scores must end with the entropy of the prediction: pass columns(None, probabilities)")
@@ -90,7 +93,7 @@ class Selector(BaseSelector):
         logits = network(inputs[0])
         self.spread = 1.0 if self.objective.keeps_gate else max(1.0, float(logits.abs().max()))
         self.outlier_gates = None if outliers is None else self._compared(network(outliers)).sort().values
-        return self._remember(self._compared(logits))
+        return self._remember(self._compared(logits), calibrator)
 
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
@@ -106,7 +109,7 @@ class Selector(BaseSelector):
         own = {"hidden": self.hidden, "seed": self.seed, "entropy": self.entropy, "inputs": inputs}
         spread = {} if self.spread == 1 else {"spread": self.spread}
         described = describe_objective(self.objective, *self.named)
-        return {**described, "training": asdict(self.training_settings), **own, **spread}
+        return {**described, "training": asdict(self.training_settings), **own, **spread, **super().config()}
 
     @classmethod
     def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Selector:
@@ -116,8 +119,9 @@ class Selector(BaseSelector):
             settings["variant"] = _BEFORE[settings["variant"]]
         spread = float(checks.positive("spread", settings.pop("spread", 1.0)))
         inputs, training = settings.pop("inputs"), Training(**settings.pop("training"))
+        calibrator = str(settings.pop("calibrator", NONE))
         selector = cls(training=training, **settings)
-        selector.spread = spread
+        selector.spread, selector.calibrator = spread, calibrator
         if inputs is not None:
             network = SelectorNetwork(inputs, hidden=selector.hidden)
             selector.network = network.to(tensors["gates"].dtype).requires_grad_(False)

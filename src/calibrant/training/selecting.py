@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant.calibrators import Calibrator
 from calibrant.config.groups import OutlierSettings, SelectorSettings
 from calibrant.config.loading import Settings
 from calibrant.data import Augmentation, split_indices
@@ -18,6 +19,8 @@ from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
+from calibrant.training.calibrating import calibrate_sets
+from calibrant.training.keys import keeps_view_probabilities
 from calibrant.training.predicting import InOrder, predict, prediction_sets, summary
 from calibrant.training.randomness import derive
 from calibrant.training.training_data import Examples, TrainingData
@@ -42,6 +45,8 @@ class Scored:
 class Selection:
     """What decides for a scheme, and what it says: a selector, the scores it reads, and the predictions with both.
 
+    The predictions went through the `calibrator`, if there is one.
+
     Schemes without a selector of their own have the confidence in its place, and a threshold that accepts everything.
     """
 
@@ -49,6 +54,7 @@ class Selection:
     scorer: OutlierScores | None
     predictions: dict[str, Predictions]
     threshold: float | None = None
+    calibrator: Calibrator | None = None
 
 
 def score_sets(
@@ -74,7 +80,10 @@ def score_sets(
         view_predictions = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
         views.append((view_predictions, scorer.score(**_read(scorer, view_predictions, settings.outliers))))
     scored = {name: _with_scores(part, scorer, scores[name]) for name, part in predictions.items()}
-    return Scored(scorer, scored, _views(views, build_selector(settings.selector, settings.seed)))
+    kept = _views(views, build_selector(settings.selector, settings.seed))
+    if keeps_view_probabilities(settings):
+        kept["probabilities"] = torch.stack([part.probabilities for part, _ in views])
+    return Scored(scorer, scored, kept)
 
 
 def _with_scores(predictions: Predictions, scorer: OutlierScores, scores: Tensor) -> Predictions:
@@ -90,6 +99,18 @@ def _views(views: Sequence[tuple[Predictions, Tensor]], selector: Selector) -> d
         "correct": torch.stack([predictions.correct for predictions, _ in views]),
         "cross_entropy": torch.stack([predictions.cross_entropy for predictions, _ in views]),
     }
+
+
+def calibrate_scored(calibrator: Calibrator | None, scored: Scored, selector: Selector) -> Scored:
+    """`scored` as `calibrator` changes it: the predictions, and what `selector` is fitted to."""
+    if calibrator is None:
+        return scored
+    validation = scored.predictions["validation"]
+    outlier_scores = scored.views["scores"][..., : len(scored.scorer.scores)]
+    probabilities = scored.views.get("probabilities", validation.probabilities[None])
+    raw = [Predictions.from_probabilities(view, validation.labels) for view in probabilities]
+    views = [(calibrator.calibrate(part), scores) for part, scores in zip(raw, outlier_scores)]
+    return replace(scored, predictions=calibrate_sets(calibrator, scored.predictions), views=_views(views, selector))
 
 
 def keep_scores(stage: Stage, scored: Scored) -> Scored:
@@ -154,18 +175,20 @@ def kept_selector(stage: Stage) -> Selector:
     return Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
 
 
-def selection_of(selector: Selector, scored: Scored) -> Selection:
-    """`selector` with what it says of `scored`."""
+def selection_of(selector: Selector, scored: Scored, calibrator: Calibrator | None = None) -> Selection:
+    """`selector` with what it says of `scored`, which went through `calibrator`."""
     return Selection(
         selector,
         scored.scorer,
         {name: replace(p, selection=_acceptance(selector, scored, p)) for name, p in scored.predictions.items()},
+        calibrator=calibrator,
     )
 
 
-def confidence_selection(predictions: dict[str, Predictions]) -> Selection:
+def confidence_selection(predictions: dict[str, Predictions], calibrator: Calibrator | None = None) -> Selection:
     """Of a scheme without a selector: it remembers the confidence of the validation data, and accepts everything."""
-    return Selection(ConfidenceSelector().fit(predictions["validation"].confidence), None, predictions, -math.inf)
+    selector = ConfidenceSelector().fit(predictions["validation"].confidence, calibrator=calibrator)
+    return Selection(selector, None, predictions, -math.inf, calibrator)
 
 
 def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> Selector:
@@ -173,7 +196,8 @@ def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed:
     selector = build_selector(settings, seed)
     views = scored.views
     more = {name: views[name] for name in selector.objective.needs}
-    selector.fit(views["confidence"], views["scores"], views["correct"], **more)
+    behind = scored.predictions["validation"].calibrator
+    selector.fit(views["confidence"], views["scores"], views["correct"], **more, calibrator=behind)
     if settings.threshold == "test" and "test" in scored.predictions:
         test = scored.predictions["test"]
         read = selector.columns(test.columns(scored.scorer.scores), test.probabilities)

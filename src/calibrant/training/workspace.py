@@ -1,4 +1,4 @@
-"""The chain of stages over one run directory: fit, fine-tune, predict, score, select; each run once, then reused."""
+"""The chain of stages over one run directory: fit, fine-tune, predict, calibrate, score, select; each run once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.backbones import build, load_weights
+from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.posteriors.deterministic import as_posterior
@@ -21,6 +22,7 @@ from calibrant.predictions import Predictions
 from calibrant.runs.run import MemoryRun, Run
 from calibrant.runs.stages import Stage
 from calibrant.training import keys
+from calibrant.training.calibrating import build_calibrator, calibrate_sets, fit_calibrator, kept_calibrator
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
@@ -33,6 +35,7 @@ from calibrant.training.selecting import (
     Selection,
     build_scorer,
     build_selector,
+    calibrate_scored,
     confidence_selection,
     fit_selector,
     keep_scores,
@@ -80,6 +83,7 @@ class Workspace:
             raise ValueError("out must be given with several processes: they meet in the run directory")
         self._statistics = input_statistics(data.train, settings.data)
         check_outputs(self._fresh(Scheme()), data.train)
+        build_calibrator(settings.calibrator)  # refuses wrong options before anything is trained
 
     def model(self, scheme: Scheme | str) -> nn.Module:
         """The trained network of `scheme`, in evaluation mode: a `Posterior` for Bayesian ones."""
@@ -100,13 +104,18 @@ class Workspace:
         """What decides for `scheme`, and its predictions."""
         scheme = Scheme.parse(scheme)
         if not scheme.selective:
-            return confidence_selection(self._predicted(scheme))
+            predictions = self._predicted(scheme)
+            _, calibrator = self._calibrator(scheme, predictions)
+            return confidence_selection(calibrate_sets(calibrator, predictions), calibrator)
         scored_stage, scored = self._scored(_unselective(scheme))
-        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key))
+        key, calibrator = self._calibrator(_unselective(scheme), scored.predictions)
+        scored = calibrate_scored(calibrator, scored, build_selector(self.settings.selector, self.settings.seed))
+        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key, key))
         with self._held(stage) as to_do:
             if to_do and self.fabric.is_global_zero:
-                return selection_of(fit_selector(stage, self.settings.selector, scored, self.settings.seed), scored)
-        return selection_of(kept_selector(stage), scored)
+                fitted = fit_selector(stage, self.settings.selector, scored, self.settings.seed)
+                return selection_of(fitted, scored, calibrator)
+        return selection_of(kept_selector(stage), scored, calibrator)
 
     def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
         """The metrics of the fit or fine-tune of `scheme`, one row per epoch."""
@@ -193,6 +202,18 @@ class Workspace:
                     return stage, keep_scores(stage, made)
             return stage, kept_scores(stage, kept_predictions(predicted, self.data))  # no rank waits for another here
         return stage, kept_scores(stage, self._predicted(scheme))
+
+    def _calibrator(self, scheme: Scheme, predictions: dict[str, Predictions]) -> tuple[str | None, Calibrator | None]:
+        """The key and the result of the stage that calibrates an unselective `scheme`, if one does."""
+        calibrator = build_calibrator(self.settings.calibrator)
+        if calibrator is None:
+            return None, None
+        parent = self._predict_stage(scheme).key
+        stage = self.run.stage(f"calibrate-{scheme}", keys.calibrate_inputs(self.settings, parent))
+        with self._held(stage) as to_do:
+            if to_do and self.fabric.is_global_zero:
+                return stage.key, fit_calibrator(stage, calibrator, predictions["validation"])
+        return stage.key, kept_calibrator(stage, self.settings.calibrator.name)
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
         inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
