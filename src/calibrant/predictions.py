@@ -41,8 +41,8 @@ class Predictions:
         predicted: (N,) the class that has it.
         labels: (N,) the truth; None where nobody knows it, as for outliers.
         selection: (N,) a selector's output, larger is accepted first; None: the confidence decides.
-        trust: (N,) in [0, 1], the probability that the answer is right in a stream that may contain outliers; None where
-            no rule estimates it.
+        trust: (N,) in [0, 1], the probability that the answer is right in a stream that may contain outliers; None
+            where no rule estimates it.
         ood_score: (N,) larger is more outlying; None: 1 - confidence.
         scores: (N,) each, detectors' scores by name, larger is more outlying.
         count: (N,) how many inputs each row stands for, where a long table was summed up; None: one.

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.predictions import Predictions
 from calibrant.calibrators.base import NONE
+from calibrant.predictions import Predictions
 from calibrant.selective.base import BaseSelector, score_columns
-from calibrant.selective.ratio import SEGMENTS, TAIL, RatioFit, fit_ratio
+from calibrant.selective.ratio import FARTHEST, SEGMENTS, TAIL, RatioFit, fit_ratio
 from calibrant.selective.stream import Share, estimate_share
 from calibrant.selective.thresholds import Threshold
 
@@ -121,7 +121,7 @@ class Trust(BaseSelector):
         fitted = fit_ratio(*(part.detach().cpu().double().numpy() for part in wide), folds=self.folds, seed=self.seed)
         self.names, self.report_ = tuple(names[column] for column in fitted.chosen), fitted
         for buffer in ("center", "scale", "knots", "slopes", "intercept"):
-            setattr(self, buffer, torch.as_tensor(getattr(fitted, buffer)).to(r))
+            setattr(self, buffer, torch.as_tensor(getattr(fitted, buffer), dtype=torch.float64).to(r))
         self.reference = torch.stack([r, self.log_ratio(s[:, list(fitted.chosen)])], 1)
         return self._assume(self._share, calibrator)
 
@@ -132,7 +132,8 @@ class Trust(BaseSelector):
     def log_ratio(self, scores: Tensor) -> Tensor:
         """Log p(s | outlier) / p(s | ID), (B,), of scores (B, S) in the order of `names`."""
         upper = torch.cat([self.knots[:, 1:], torch.full_like(self.knots[:, :1], math.inf)], 1)
-        z = TAIL * torch.asinh((scores.to(self.knots) - self.center) / (TAIL * self.scale))
+        relative = (scores.to(self.knots) - self.center) / (TAIL * self.scale)
+        z = TAIL * torch.asinh(relative.clamp(-FARTHEST, FARTHEST))
         reach = torch.minimum(torch.maximum(z[:, :, None], self.knots), upper) - self.knots
         return (reach * self.slopes).sum((1, 2)) + self.intercept
 
@@ -183,9 +184,12 @@ class Trust(BaseSelector):
         settings = dict(config)
         names, calibrator = tuple(settings.pop("names")), str(settings.pop("calibrator", NONE))
         trust = cls(**settings)._restore(tensors)
-        if {len(names)} != {len(part) for part in (trust.center, trust.scale, trust.knots, trust.slopes)}:
-            raise ValueError(f"tensors do not belong to a Trust: they hold {len(trust.slopes)} detectors, not {names}")
+        standardization = {part.shape for part in (trust.center, trust.scale)}
+        pieces = {part.shape for part in (trust.knots, trust.slopes)}
+        if standardization != {(len(names),)} or pieces != {(len(names), SEGMENTS)}:
+            raise ValueError(f"tensors do not belong to a Trust: they are not those of {len(names)} detectors")
         trust.names, trust.calibrator = names, calibrator
+        trust.prior = torch.full_like(trust.intercept, trust.share)
         return trust
 
     def _p_id(self, log_ratio: Tensor) -> Tensor:
