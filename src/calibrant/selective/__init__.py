@@ -5,24 +5,36 @@ May import: checks, kernels, slots, metrics, predictions, detectors.
 
 from calibrant.selective.base import BaseSelector
 from calibrant.selective.baselines import ConfidenceSelector
+from calibrant.selective.certificate import Certificate, Promise, certify_promise
 from calibrant.selective.fitting import FitReport, Training
 from calibrant.selective.guarantees import Guarantee
-from calibrant.selective.objectives import SelectiveCalibration, SelectiveClassification, selective_mmce
+from calibrant.selective.objectives import (
+    SelectiveCalibration,
+    SelectiveClassification,
+    SelectorExamples,
+    SelectorObjective,
+    selective_mmce,
+)
 from calibrant.selective.rule import DecisionRule
 from calibrant.selective.selector import Selector
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
 
 __all__ = [
     "BaseSelector",
+    "Certificate",
     "ConfidenceSelector",
     "DecisionRule",
     "FitReport",
     "Guarantee",
+    "Promise",
     "SelectiveCalibration",
     "SelectiveClassification",
     "Selector",
+    "SelectorExamples",
+    "SelectorObjective",
     "Threshold",
     "Training",
+    "certify_promise",
     "selective_mmce",
     "threshold_for_coverage",
 ]
