@@ -36,7 +36,7 @@ def command(
     backbone: Annotated[
         str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, resnet-18, cnn-16, mlp-128-128, ...")
     ] = None,
-    weights: options.Weights = None,
+    weights: options.WeightsFile = None,
     calibrator: Annotated[
         str | None,
         typer.Option("--calibrator", metavar="NAME", help="Fitted after training: temperature, none."),

@@ -52,6 +52,8 @@ NAMED: Mapping[str, str] = {
     "calibrator.name": "calibrator",
     "outliers.scores": "detector",
     "posterior.family": "posterior",
+    "rule.detectors": "detector",
+    "rule.synthesizers": "synthesizer",
     "selector.objective": "objective",
 }
 # Setting: {value now: value before}.
@@ -93,7 +95,9 @@ def _counted(group: BaseModel, path: str) -> dict[str, Any]:
 def _before(dotted: str, value: Any) -> Any:
     if dotted in NAMED:
         kind = NAMED[dotted]
-        return [counted(kind, name) for name in value] if isinstance(value, list) else counted(kind, value)
+        if isinstance(value, list):
+            return [counted(kind, name) for name in value]
+        return None if value is None else counted(kind, value)
     names = RENAMED.get(dotted)
     return names.get(value, value) if names else value
 

@@ -21,6 +21,7 @@ Count = Annotated[int, Field(ge=1)]
 PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
 DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
+SynthesizerName = Annotated[str, AfterValidator(partial(check, "synthesizer"))]
 ObjectiveName = Annotated[str, AfterValidator(partial(check, "objective"))]
 CalibratorName = Annotated[str, AfterValidator(partial(check, "calibrator"))]
 Options = dict[str, bool | int | float | str | None]
@@ -276,6 +277,48 @@ class SelectorSettings(Group):
     views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")
     coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="of the threshold that is saved")
     threshold: Literal["validation", "test"] = Field(default="validation", description="data that sets the threshold")
+
+
+class RuleSettings(Group):
+    """What decides for a scheme without a selector: which answers to accept, and from which trust on."""
+
+    name: Literal["confidence", "trust", "sirc"] = Field(
+        default="confidence",
+        description="confidence; trust, fitted to D_u or synthetic outliers; sirc, without any",
+    )
+    share: Fraction = Field(default=0.1, description="trust: assumed share of outliers in the stream")
+    detectors: tuple[DetectorName, ...] = Field(
+        default=("knn", "energy", "gen"),
+        min_length=1,
+        description="trust: those that may enter; sirc: the first",
+    )
+    synthesizers: tuple[SynthesizerName, ...] | None = Field(
+        default=None, description="how outliers are made where there is no D_u; null: by kind of data"
+    )
+    error: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.1, description="trust: accept where the answer is wrong with at most this probability"
+    )
+    coverage: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="of the threshold that is saved; null: by error, or 0.9 for sirc"
+    )
+    max_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="certificate: error among accepted ID inputs; null: no certificate"
+    )
+    max_outliers: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="certificate: share of outliers that are accepted; null: no certificate"
+    )
+    min_coverage: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="certificate: ID coverage; null: not promised"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.1, description="certificate: probability that it does not hold"
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> RuleSettings:
+        if (self.max_error is None) != (self.max_outliers is None):
+            raise ValueError("a certificate needs both rule.max_error and rule.max_outliers")
+        return self
 
 
 class ReportSettings(Group):

@@ -26,6 +26,7 @@ from calibrant.config.groups import (
     OutlierSettings,
     PosteriorSettings,
     ReportSettings,
+    RuleSettings,
     SelectorSettings,
 )
 from calibrant.slots import is_loaded
@@ -52,6 +53,7 @@ class Settings(Group):
     calibrator: CalibratorSettings = CalibratorSettings()
     outliers: OutlierSettings = OutlierSettings()
     selector: SelectorSettings = SelectorSettings()
+    rule: RuleSettings = RuleSettings()
     report: ReportSettings = ReportSettings()
     engine: EngineSettings = EngineSettings()
 

@@ -30,12 +30,12 @@ from calibrant.files import RunError, checksum, read_json, read_tensors, whole, 
 from calibrant.posteriors.dropout_layers import mask_names, with_masks
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import SeparateMembers, StoredMembers
-from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
+from calibrant.selective import SIRC, BaseSelector, ConfidenceSelector, Selector, Trust
 from calibrant.slots import recorded, required
 
 FORMAT, VERSION = "calibrant.predictor", 2  # 2 has a calibrator, which 0.1.0 would overlook; 1 is the same without
 RECORD = "predictor.json"
-SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector)}
+SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
 
 
 @dataclass(frozen=True)

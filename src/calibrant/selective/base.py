@@ -14,10 +14,12 @@ from calibrant import checks
 from calibrant.adapters.fitted import FittedModule
 from calibrant.calibrators.base import NONE, Calibrator, fingerprint_of
 from calibrant.predictions import largest
+from calibrant.selective.certificate import Certificate, Promise, certify_promise
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
 
 DEFAULT_GRID = tuple(step / 20 for step in range(1, 21))
+FINE_GRID = tuple(step / 100 for step in range(1, 101))
 Self = TypeVar("Self", bound="BaseSelector")
 
 
@@ -128,24 +130,79 @@ class BaseSelector(FittedModule, ABC):
         The data given must have had no part in fitting the model or the selector or in any choice between them. The
         grid holds the thresholds of `coverages` on the data of `fit`. If one is certified it is put in force.
         """
+        gate, r, c = self._held_out(confidence, scores, correct)
+        grid = self._grid(coverages)
+        found = certify(gate, r, c, grid, alpha=alpha, delta=delta, measure=measure, bins=bins, starts=starts)
+        if found.threshold is not None:
+            self.tau = torch.full_like(self.tau, found.threshold)
+        return found
+
+    def certify(
+        self,
+        confidence: Any,
+        scores: Any,
+        correct: Any,
+        outlier_confidence: Any,
+        outlier_scores: Any = None,
+        *,
+        max_error: float,
+        max_outliers: float,
+        min_coverage: float | None = None,
+        delta: float = 0.1,
+        population: str = "outliers",
+        coverages: Sequence[float] = FINE_GRID,
+        starts: int = 1,
+    ) -> Certificate:
+        """The largest coverage at which three things hold together with probability at least 1 - `delta`.
+
+        The error among accepted ID inputs is at most `max_error`, the share of the outliers called `population` that is
+        accepted is at most `max_outliers`, and, if it is given, the ID coverage is at least `min_coverage`.
+
+        Args:
+            confidence: (N,) of ID inputs that had no part in fitting or choosing anything, like all data given here.
+            scores: (N, S) of them, or None where the selector was fitted without.
+            correct: (N,) whether the model's answers to them are right.
+            outlier_confidence: (M,) of a random sample of the outliers meant.
+            outlier_scores: (M, S) of them, or None.
+            max_error: the largest error among accepted ID inputs.
+            max_outliers: the largest share of outliers that are accepted.
+            min_coverage: the smallest share of ID inputs that are accepted; None: not promised.
+            delta: the probability, over the data given, that the certificate is wrong.
+            population: what the outliers are, in words.
+            coverages: the thresholds tried are those of these coverages on the data of `fit`.
+            starts: from how many places on that grid the tests start, each with its share of `delta`.
+
+        If a threshold is certified, it is put in force. See `Certificate` for what is promised, and what is not.
+        """
+        promise = Promise(max_error, max_outliers, min_coverage, delta, population)
+        gate, _, c = self._held_out(confidence, scores, correct)
+        outliers = self.ranked(checks.unit_interval("outlier_confidence", outlier_confidence), outlier_scores)
+        if self.outlier_gates is not None and _same(outliers, self.outlier_gates):
+            raise ValueError("the outliers are those the selector was fitted on: a certificate needs others")
+        found = certify_promise(gate, c, outliers, self._grid(coverages), promise, starts=starts)
+        if found.threshold is not None:
+            self.tau = torch.full_like(self.tau, found.threshold)
+        return found
+
+    def _held_out(self, confidence: Any, scores: Any, correct: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """`ranking`, confidence and correctness (n,) of data that are not those of `fit`."""
         r = checks.unit_interval("confidence", confidence)
         c = checks.correctness("correct", correct)
         checks.same_length("correct", c, "confidence", r)
         gate = self.ranked(r, scores)
         if self._fitted_on(gate):
             raise ValueError("confidence and scores are those the selector was fitted on: a guarantee needs others")
-        grid = [threshold_for_coverage(self.gates, coverage) for coverage in sorted(coverages)]
-        if not grid:
+        return gate, r, c
+
+    def _grid(self, coverages: Sequence[float]) -> list[Threshold]:
+        """The thresholds of `coverages` on the data of `fit`, from small to large coverage."""
+        if not coverages:
             raise ValueError("coverages is empty")
-        found = certify(gate, r, c, grid, alpha=alpha, delta=delta, measure=measure, bins=bins, starts=starts)
-        if found.threshold is not None:
-            self.tau = torch.full_like(self.tau, found.threshold)
-        return found
+        return [threshold_for_coverage(self.gates, coverage) for coverage in sorted(coverages)]
 
     def _fitted_on(self, gate: Tensor) -> bool:
         """Whether `gate` (n,) are the outputs on the data of `fit`, up to rounding; constant outputs never are."""
-        varies = float(self.gates[-1] - self.gates[0]) > 1e-4
-        return varies and gate.shape == self.gates.shape and torch.allclose(gate.sort().values, self.gates, 0, 1e-6)
+        return _same(gate, self.gates)
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:
@@ -161,6 +218,12 @@ class BaseSelector(FittedModule, ABC):
         self.gates = gate.sort().values
         self.tau = gate.new_tensor(math.nan)
         return self
+
+
+def _same(gate: Tensor, known: Tensor) -> bool:
+    """Whether `gate` (n,) holds what `known` (n,), sorted, holds, up to rounding; constants never do."""
+    varies = float(known[-1] - known[0]) > 1e-4
+    return varies and gate.shape == known.shape and torch.allclose(gate.sort().values, known, 0, 1e-6)
 
 
 def score_columns(scores: Any, confidence: Tensor, whose: str = "") -> Tensor:

@@ -29,7 +29,7 @@ class Training:
     `tolerance` the fit stops. The best weights seen are kept. Minibatches without holdout run all their steps.
 
     `optimizer="lbfgs"` minimizes the exact objective until it converges, in at most `steps` (500) iterations: until one
-    decreases it by less than a millionth, or no entry of the gradient exceeds 1e-5. With a holdout, that is looked at
+    decreases it by less than 1e-7 of it, or no entry of the gradient exceeds 1e-5. With a holdout, that is looked at
     after every iteration. `learning_rate` and `check_every` are Adam's.
 
     `weight_decay` w adds w / 2 times the sum of squared weights to the objective per example. None stands for 1e-5

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-_DECREASE = 1e-6  # relative, of one iteration
+_DECREASE = 1e-7  # relative, of one iteration
 _GRADIENT = 1e-5  # of each entry
 _MEMORY = 20
 
@@ -23,7 +23,7 @@ def minimize(
 ) -> tuple[int, bool]:
     """Minimize `loss()` + decay / 2 |parameters|^2; returns the iterations taken and whether the fit converged.
 
-    It has where one iteration decreases the objective by less than a millionth of it, where no entry of the gradient
+    It has where one iteration decreases the objective by less than 1e-7 of it, where no entry of the gradient
     exceeds 1e-5, or where `stop`, which is asked after every iteration, says so. SciPy's L-BFGS-B (Byrd et al. 1995)
     keeps the parameters in float64; the loss is computed in the dtype of the network.
     """

@@ -17,7 +17,7 @@ from calibrant.config.dependence import identity
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import read_bytes
-from calibrant.training.training_data import TrainingData, fingerprint
+from calibrant.training.training_data import Examples, TrainingData, fingerprint
 
 
 def network_identity(settings: Settings, network: nn.Module | None) -> Any:
@@ -77,7 +77,22 @@ def predict_inputs(scheme: Scheme, settings: Settings, data: TrainingData, paren
 
 def calibrate_inputs(settings: Settings, parent: str) -> dict[str, Any]:
     """What determines the calibrator of the predictions with the key `parent`."""
-    return {"stage": "calibrate", "parent": parent, "calibrator": identity(settings)["calibrator"]}
+    part = {} if settings.rule.name == "confidence" else {"part": settings.seed}
+    return {"stage": "calibrate", "parent": parent, "calibrator": identity(settings)["calibrator"], **part}
+
+
+def rule_inputs(
+    settings: Settings, parent: str, calibrator: str | None, outliers: Examples | None, held_out: Examples | None
+) -> dict[str, Any]:
+    """What determines the rule on the scores with the key `parent`, behind the calibrator with that key."""
+    return {
+        "stage": "rule",
+        "parent": parent,
+        "calibrator": calibrator,
+        "rule": identity(settings)["rule"],
+        "seed": settings.seed,
+        "outliers": [fingerprint(outliers), fingerprint(held_out)],
+    }
 
 
 def validate_inputs(parent: str, members: int, bins: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
-from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
+from calibrant.selective import BaseSelector, Certificate, ConfidenceSelector, Selector, Training
 from calibrant.training.calibrating import calibrate_sets
 from calibrant.training.keys import keeps_view_probabilities
 from calibrant.training.predicting import InOrder, predict, prediction_sets, summary
@@ -55,6 +55,7 @@ class Selection:
     predictions: dict[str, Predictions]
     threshold: float | None = None
     calibrator: Calibrator | None = None
+    certificate: Certificate | None = None
 
 
 def score_sets(

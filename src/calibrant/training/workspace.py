@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,6 +31,15 @@ from calibrant.training.models import assemble, check_outputs, input_statistics
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
+from calibrant.training.ruling import (
+    check_rule,
+    fit_rule,
+    fitting_part,
+    kept_rule,
+    predict_outliers,
+    rule_outliers,
+    rule_selection,
+)
 from calibrant.training.selecting import (
     Scored,
     Selection,
@@ -103,6 +113,8 @@ class Workspace:
     def selection(self, scheme: Scheme | str) -> Selection:
         """What decides for `scheme`, and its predictions."""
         scheme = Scheme.parse(scheme)
+        if not scheme.selective and self.settings.rule.name != "confidence":
+            return self._ruled(scheme)
         if not scheme.selective:
             predictions = self._predicted(scheme)
             _, calibrator = self._calibrator(scheme, predictions)
@@ -212,8 +224,30 @@ class Workspace:
         stage = self.run.stage(f"calibrate-{scheme}", keys.calibrate_inputs(self.settings, parent))
         with self._held(stage) as to_do:
             if to_do and self.fabric.is_global_zero:
-                return stage.key, fit_calibrator(stage, calibrator, predictions["validation"])
+                held_out = predictions["validation"]
+                if self.settings.rule.name != "confidence":
+                    held_out = held_out[fitting_part(self.settings, len(held_out))]
+                return stage.key, fit_calibrator(stage, calibrator, held_out)
         return stage.key, kept_calibrator(stage, self.settings.calibrator.name)
+
+    def _ruled(self, scheme: Scheme) -> Selection:
+        """What decides for an unselective `scheme` whose answers a rule accepts."""
+        check_rule(self.settings, scheme)
+        scored_stage, scored = self.with_settings(f"outliers.scores={list(self.settings.rule.detectors)}")._scored(
+            scheme
+        )
+        key, calibrator = self._calibrator(scheme, scored.predictions)
+        predictions, outliers = calibrate_sets(calibrator, scored.predictions), rule_outliers(self.data, self.settings)
+        inputs = keys.rule_inputs(self.settings, scored_stage.key, key, outliers.fitting, outliers.certifying)
+        stage = self.run.stage(f"rule-{scheme}", inputs)
+        if not agree(stage.finished, self.fabric):
+            ensemble = self.ensemble(scheme)
+            with self._held(stage) as to_do:
+                if to_do and self.fabric.is_global_zero:
+                    say = partial(predict_outliers, ensemble, scored.scorer, calibrator, settings=self.settings)
+                    fit_rule(stage, self.settings, predictions["validation"], outliers, say)
+        rule, certificate = kept_rule(stage)
+        return rule_selection(rule, scored.scorer, predictions, calibrator, certificate)
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
         inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
@@ -293,6 +327,7 @@ class Workspace:
 
     def _check(self, schemes: list[Scheme]) -> None:
         for scheme in schemes:
+            check_rule(self.settings, scheme)
             if scheme.ocm:
                 self.data.outliers_for(scheme)
             if scheme.selective:

@@ -87,6 +87,7 @@ def describe_objective(
         name = next(known, None)
     if name is None:
         raise ValueError(f"objective is a {kind.__name__}, which has no name: register it to save its selector")
-    own = is_dataclass(objective) and slots.lookup("objective", name) is kind  # not made by a function
-    fields = asdict(objective) if own else dict(options or {})
+    made: Any = objective
+    own = slots.lookup("objective", name) is kind and is_dataclass(kind)  # not made by a function
+    fields = asdict(made) if own else dict(options or {})
     return {"objective": name, **fields}
