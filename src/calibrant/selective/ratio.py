@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from calibrant.metrics.functional import Array
 
 SEGMENTS = 4
-_PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+_PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 _BEND = 10.0  # how much more a change of slope costs than a slope
 TAIL = 3.0  # standard deviations within which a score counts linearly
 FARTHEST = 1e12  # thereby finite in float32
