@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,3 +245,18 @@ def test_what_cannot_be_made_is_said_in_one_sentence(inputs: Tensor, more: dict[
         synthesize(inputs, **more)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, (DataError, ValueError))
+
+
+def test_the_docs_name_every_synthesizer_and_their_example_works() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "synthetic.md").read_text()
+    assert all(f"| `{name}` |" in text for name in slots.names("synthesizer"))
+    assert all(
+        f"**{', '.join(f'`{name}`' for name in names)}** (default)" in text for names in DEFAULT_MIXTURES.values()
+    )
+    example = next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "class Faded" in block)
+    try:
+        exec(example, {"__name__": "faded"})
+        faded = synthesize(images(), kinds={"faded": {"strength": 1.0}})
+        assert all(len(image.unique()) == 1 for image in faded)
+    finally:
+        slots._registered.pop(("synthesizer", "faded"), None)
