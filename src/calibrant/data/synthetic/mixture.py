@@ -18,8 +18,8 @@ DEFAULT_MIXTURES: Mapping[DataKind, tuple[str, ...]] = {
     "table": ("permuted_columns",),
     "tokens": ("spliced_tokens",),
 }
-"""What is mixed where nothing else is asked for: what told real outliers of unseen kinds from ID inputs with the highest
-likelihood, on average over networks (`docs/synthetic.md`, `benchmarks/synthetic_outliers.py`)."""
+"""What is mixed where nothing else is asked for: what told real outliers of unseen kinds from ID inputs with the
+highest likelihood, on average over networks (`docs/synthetic.md`, `benchmarks/synthetic_outliers.py`)."""
 
 _REMEDY = "give real outliers, or take SIRC, which needs none"
 
