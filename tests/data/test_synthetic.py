@@ -21,7 +21,6 @@ from calibrant.data.synthetic.random_phase import RandomPhase
 from calibrant.data.synthetic.shuffled_tokens import ShuffledTokens
 from calibrant.data.synthetic.spliced_tokens import SplicedTokens, other_examples
 
-
 DOCS = Path(__file__).parents[2] / "docs" / "synthetic.md"
 
 
