@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,8 @@ from calibrant.data.synthetic.permuted_columns import PermutedColumns
 from calibrant.data.synthetic.random_phase import RandomPhase
 from calibrant.data.synthetic.shuffled_tokens import ShuffledTokens
 from calibrant.data.synthetic.spliced_tokens import SplicedTokens, other_examples
+
+DOCS = Path(__file__).parents[2] / "docs" / "synthetic.md"
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -243,3 +247,19 @@ def test_what_cannot_be_made_is_said_in_one_sentence(inputs: Tensor, more: dict[
         synthesize(inputs, **more)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, (DataError, ValueError))
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="the source distribution has no docs")
+def test_the_docs_name_every_synthesizer_and_their_example_works() -> None:
+    text = DOCS.read_text()
+    assert all(f"| `{name}` |" in text for name in slots.names("synthesizer"))
+    assert all(
+        f"**{', '.join(f'`{name}`' for name in names)}** (default)" in text for names in DEFAULT_MIXTURES.values()
+    )
+    example = next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "class Faded" in block)
+    try:
+        exec(example, {"__name__": "faded"})
+        faded = synthesize(images(), kinds={"faded": {"strength": 1.0}})
+        assert all(len(image.unique()) == 1 for image in faded)
+    finally:
+        slots._registered.pop(("synthesizer", "faded"), None)
