@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.deploy.early import EarlyStopping, decide_early
 from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
 from calibrant.selective import BaseSelector, DecisionRule, Threshold, threshold_for_coverage
 
@@ -101,9 +103,10 @@ class Predictor(nn.Module):
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
         with self._lock:
+            run = partial(self._run, self.ensemble.callables(self.feature_layer))
             if early is not None:
-                return decide_early(early, self.rule, self._run, inputs, total, threshold)
-            logits, extra = zip(*(self._run(k, inputs) for k in range(total)))
+                return decide_early(early, self.rule, run, inputs, total, threshold)
+            logits, extra = zip(*(run(k, inputs) for k in range(total)))
         return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
 
     def predict(self, loader: Iterable[Any], *, early: EarlyStopping | None = None) -> Decision:
@@ -144,9 +147,9 @@ class Predictor(nn.Module):
 
         return export(self, path, example)
 
-    def _run(self, k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, member: Callable[[int], Member], k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
-        logits, features = self.ensemble.as_callable(k, self.feature_layer)(inputs)
+        logits, features = member(k)(inputs)
         return self.rule.member_outputs(k, logits, features)
 
     def inputs(self, x: Any) -> Tensor:

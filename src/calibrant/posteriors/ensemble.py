@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
+from calibrant.adapters.features import FeatureTap
 from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key, run
 from calibrant.predictions import Predictions
 
@@ -83,7 +84,12 @@ class Ensemble(nn.Module):
 
     def as_callable(self, k: int, feature_layer: str | None = None) -> Member:
         """Member `k` as `member(x) -> logits, features`, without a copy of what is shared."""
-        return Member(self.network(k), self._weights(k), feature_layer)
+        return self.callables(feature_layer)(k)
+
+    def callables(self, feature_layer: str | None = None) -> Callable[[int], Member]:
+        """K -> member `k` as a callable, for those who run several: the layers are looked through once."""
+        reader = feature_layer if self.shared is None else FeatureTap(self.shared, feature_layer)
+        return lambda k: Member(self.network(k), self._weights(k), reader)
 
     def forward(self, x: Any) -> Tensor:
         """Logits (K, B, C)."""
@@ -156,14 +162,15 @@ class Ensemble(nn.Module):
         self, loader: Iterable[Any], feature_layer: str | None
     ) -> Iterator[tuple[int, int, Member, tuple[Any, Any]]]:
         """(k, batch number, member, batch): the data once if the members are in memory, else once per member."""
+        member_of = self.callables(feature_layer)
         if self.members.held:
-            members = [self.as_callable(k, feature_layer) for k in range(len(self))]
+            members = [member_of(k) for k in range(len(self))]
             for position, batch in enumerate(loader):
                 for k, member in enumerate(members):
                     yield k, position, member, _inputs_and_labels(batch)
             return
         for k in range(len(self)):
-            member = self.as_callable(k, feature_layer)
+            member = member_of(k)
             for position, batch in enumerate(loader):
                 yield k, position, member, _inputs_and_labels(batch)
 

@@ -19,7 +19,8 @@ class Member:
     Args:
         module: returns logits, or a pair of logits and features of its own.
         tensors: parameters and buffers by name that take the place of the module's.
-        feature_layer: the layer whose input the features are; by default the last linear layer.
+        feature_layer: the layer whose input the features are; by default the last linear layer. Members that run one
+            module may share what reads it.
 
     >>> logits, features = Member(nn.Linear(3, 2))(torch.ones(4, 3))
     >>> logits.shape, features.shape
@@ -27,10 +28,13 @@ class Member:
     """
 
     def __init__(
-        self, module: nn.Module, tensors: Mapping[str, Tensor] | None = None, feature_layer: str | None = None
+        self,
+        module: nn.Module,
+        tensors: Mapping[str, Tensor] | None = None,
+        feature_layer: str | FeatureTap | None = None,
     ) -> None:
         self.module, self.tensors = module, dict(tensors or {})
-        self._tap = FeatureTap(module, feature_layer)
+        self._tap = feature_layer if isinstance(feature_layer, FeatureTap) else FeatureTap(module, feature_layer)
 
     def __call__(self, x: Any) -> tuple[Tensor, Tensor | None]:
         """Logits (B, C) and features (B, D)."""
