@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,17 @@ from calibrant import checks
 Index = int | slice | Tensor | Sequence[int]
 _BY_INPUT = ("confidence", "predicted", "labels", "selection", "ood_score", "count", "probabilities")
 _BY_MEMBER = ("logits", "features")
+
+
+class FittedDetectors(Protocol):
+    """Fitted detectors: their names, and their scores (N, S) of predictions."""
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The names of the columns."""
+
+    def score(self, predictions: Predictions, /) -> Tensor:
+        """Scores (N, S), larger = more outlying."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +149,10 @@ class Predictions:
         """(N, S): the scores called `names`, all by default, in this order."""
         chosen = [self.scores[name] for name in (self.scores if names is None else names)]
         return torch.stack(chosen, 1) if chosen else self.confidence.new_empty(len(self), 0)
+
+    def with_scores(self, scorer: FittedDetectors) -> Predictions:
+        """With the scores of `scorer`, fitted `detectors.OutlierScores`, beside those that there are."""
+        return replace(self, scores={**self.scores, **dict(zip(scorer.scores, scorer.score(self).unbind(1)))})
 
     def _known_labels(self) -> Any:
         if self.labels is None:

@@ -19,6 +19,7 @@ import difflib
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -197,6 +198,11 @@ def load_plugins(modules: Iterable[str]) -> None:
             where = "is it on PYTHONPATH, or in this folder?"
             raise ValueError(f"plugin {module} cannot be imported: there is no module {error.name}; {where}") from None
         _plugins[module] = None
+
+
+def is_loaded(module: str) -> bool:
+    """Whether the plugin `module` was imported, by `load_plugins` or by the user's own code."""
+    return module in sys.modules
 
 
 def loaded_plugins() -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
-from calibrant.backbones import build, cost, resnet18, resnet20
+from calibrant.backbones import build, cost, load_weights, resnet18, resnet20
 from calibrant.posteriors.mean_field import MeanField
 
 
@@ -77,3 +79,60 @@ def test_reference_sizes_of_the_resnets() -> None:
 def test_wrong_names_are_explained(name: str, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(name, shape, 10)
+
+
+def option_a(x: torch.Tensor, channels: int) -> torch.Tensor:
+    """The shortcut of option A, pixel by pixel."""
+    result = torch.zeros(len(x), channels, x.shape[2] // 2, x.shape[3] // 2)
+    start = (channels - x.shape[1]) // 2
+    for row in range(result.shape[2]):
+        for column in range(result.shape[3]):
+            result[:, start : start + x.shape[1], row, column] = x[:, :, 2 * row, 2 * column]
+    return result
+
+
+def test_a_padded_shortcut_takes_every_second_pixel_and_has_no_weights() -> None:
+    network = build("resneta-20", (3, 32, 32), 10)
+    assert sum(p.numel() for p in network.parameters()) == 269_722  # ResNet-20 in Table 6 of He et al.: 0.27 M
+    x = torch.randn(2, 16, 8, 8)
+    torch.testing.assert_close(network.groups[3].shortcut(x), option_a(x, 32))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> tuple[nn.Module, Path]:
+    """A checkpoint as people share it: other names, a prefix, and more beside the weights."""
+    network = build("resneta-8-4", (3, 8, 8), 5)
+    state = {f"module.layer{i}": value for i, value in enumerate(network.state_dict().values())}
+    torch.save({"state_dict": state, "best_prec1": 91.7}, tmp_path / "net.th")
+    return network, tmp_path / "net.th"
+
+
+def test_weights_of_other_names_are_matched_by_position(checkpoint: tuple[nn.Module, Path]) -> None:
+    network, path = checkpoint
+    loaded = load_weights(build("resneta-8-4", (3, 8, 8), 5), path)
+    x = torch.randn(2, 3, 8, 8)
+    assert torch.equal(loaded.eval()(x), network.eval()(x))
+
+
+def test_weights_that_do_not_fit_are_refused(checkpoint: tuple[nn.Module, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="do not fit this ResNet"):
+        load_weights(build("resneta-14-4", (3, 8, 8), 5), checkpoint[1])
+    with pytest.raises(ValueError, match="do not exist; check the path"):
+        load_weights(checkpoint[0], tmp_path / "none.th")
+    (tmp_path / "text.th").write_text("weights")
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        load_weights(checkpoint[0], tmp_path / "text.th")
+    torch.save([1, 2], tmp_path / "list.th")
+    with pytest.raises(ValueError, match="holds no weights by name"):
+        load_weights(checkpoint[0], tmp_path / "list.th")
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(checkpoint: tuple[nn.Module, Path], tmp_path: Path) -> None:
+    class Harm:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return Path.touch, (tmp_path / "harmed",)  # type: ignore[return-value]
+
+    torch.save({"state_dict": Harm()}, tmp_path / "harm.th")
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        load_weights(checkpoint[0], tmp_path / "harm.th")
+    assert not (tmp_path / "harmed").exists()

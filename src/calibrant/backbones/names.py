@@ -21,10 +21,14 @@ def _wide(numbers: list[int], shape: Shape, classes: int) -> nn.Module:
 
 
 def _resnet(numbers: list[int], shape: Shape, classes: int) -> nn.Module:
-    width = {"width": numbers[1]} if len(numbers) > 1 else {}
     if numbers[0] == 18:
-        return resnet18(classes, channels=shape[0], **width)
-    return resnet20(classes, depth=numbers[0], channels=shape[0], **width)
+        return resnet18(classes, width=(numbers[1:] or [64])[0], channels=shape[0])
+    return resnet20(classes, depth=numbers[0], width=(numbers[1:] or [16])[0], channels=shape[0])
+
+
+def _resnet_a(numbers: list[int], shape: Shape, classes: int) -> nn.Module:
+    width = (numbers[1:] or [16])[0]
+    return resnet20(classes, depth=numbers[0], width=width, channels=shape[0], shortcut="padding")
 
 
 def _cnn(numbers: list[int], shape: Shape, classes: int) -> nn.Module:
@@ -40,6 +44,7 @@ def _mlp(numbers: list[int], shape: Shape, classes: int) -> nn.Module:
 _FAMILIES: dict[str, tuple[str, range, bool, _Builder]] = {
     "wrn": ("wrn-DEPTH-WIDTH", range(2, 3), True, _wide),
     "resnet": ("resnet-DEPTH[-WIDTH]", range(1, 3), True, _resnet),
+    "resneta": ("resneta-DEPTH[-WIDTH]", range(1, 3), True, _resnet_a),
     "cnn": ("cnn-WIDTH[-DEPTH]", range(1, 3), True, _cnn),
     "mlp": ("mlp[-HIDDEN]...", range(0, 99), False, _mlp),
 }

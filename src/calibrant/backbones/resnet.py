@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Shortcut = Literal["convolution", "padding"]
+
+
+class _PaddedShortcut(nn.Module):
+    """Every `stride`-th pixel, with channels of zeros on both sides: option A of He et al. (2016), without weights."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.stride, self.before = stride, (outputs - inputs) // 2
+        self.after = outputs - inputs - self.before
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
 
 
 class _Block(nn.Module):
     """3x3, BN, ReLU, 3x3, BN, added to the shortcut, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.shortcut = (
-            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-            if stride != 1 or inputs != outputs
-            else nn.Identity()
-        )
+        self.shortcut: nn.Module = nn.Identity()
+        if (stride != 1 or inputs != outputs) and shortcut == "padding":
+            self.shortcut = _PaddedShortcut(inputs, outputs, stride)
+        elif stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
@@ -32,13 +48,22 @@ class _Block(nn.Module):
 class ResNet(nn.Module):
     """Images (B, channels, H, W) -> logits (B, classes), with `blocks[g]` blocks of `widths[g]` channels in group g.
 
-    `resnet18` and `resnet20` below give the usual ones; both have a 3x3 stem without pooling.
+    `resnet18` and `resnet20` below give the usual ones; both have a 3x3 stem without pooling. Where the shape changes,
+    the shortcut is a 1x1 convolution with BatchNorm, or padding with zeros (option A of the paper).
 
     >>> sum(p.numel() for p in resnet18(10).parameters())
     11173962
     """
 
-    def __init__(self, blocks: Sequence[int], widths: Sequence[int], classes: int, *, channels: int = 3) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[int],
+        widths: Sequence[int],
+        classes: int,
+        *,
+        channels: int = 3,
+        shortcut: Shortcut = "convolution",
+    ) -> None:
         super().__init__()
         if len(blocks) != len(widths) or not blocks or min(*blocks, *widths) < 1:
             raise ValueError("blocks and widths must be equally long lists of positive numbers")
@@ -47,7 +72,7 @@ class ResNet(nn.Module):
         inputs, groups = widths[0], []
         for g, (count, outputs) in enumerate(zip(blocks, widths)):
             for b in range(count):
-                groups.append(_Block(inputs, outputs, 2 if g and b == 0 else 1))
+                groups.append(_Block(inputs, outputs, 2 if g and b == 0 else 1, shortcut))
                 inputs = outputs
         self.groups = nn.Sequential(*groups)
         self.head = nn.Linear(inputs, classes)
@@ -67,8 +92,11 @@ def resnet18(classes: int, *, width: int = 64, channels: int = 3) -> ResNet:
     return ResNet([2] * 4, [width << g for g in range(4)], classes, channels=channels)
 
 
-def resnet20(classes: int, *, depth: int = 20, width: int = 16, channels: int = 3) -> ResNet:
+def resnet20(
+    classes: int, *, depth: int = 20, width: int = 16, channels: int = 3, shortcut: Shortcut = "convolution"
+) -> ResNet:
     """Three groups of (depth - 2) / 6 blocks: ResNet-20, -32, -44, -56, -110."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"depth must be 6 n + 2 for a whole n of at least 1 (8, 14, 20, 32, ...), not {depth}")
-    return ResNet([(depth - 2) // 6] * 3, [width << g for g in range(3)], classes, channels=channels)
+    widths = [width << g for g in range(3)]
+    return ResNet([(depth - 2) // 6] * 3, widths, classes, channels=channels, shortcut=shortcut)

@@ -2,7 +2,7 @@
 
 A new command is a file here with a function `command` and its `EXAMPLES`, listed in `COMMANDS` under its name.
 
-May import: files, adapters, metrics, data, config, evaluation, audit, runs, training, deploy, studies.
+May import: files, slots, adapters, metrics, data, config, evaluation, audit, runs, training, deploy, studies.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import typer
 
 from calibrant import __version__
 from calibrant.cli import audit, data, demo, errors, evaluate, info, predict, report, reproduce, sweep, train
+from calibrant.cli.plugins import with_plugins
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
@@ -70,7 +71,7 @@ def _calibrant(
 
 
 for name, module in COMMANDS.items():
-    app.command(name, help=_help(module.command.__doc__, module.EXAMPLES))(module.command)
+    app.command(name, help=_help(module.command.__doc__, module.EXAMPLES))(with_plugins(module.command))
 
 
 def main() -> None:

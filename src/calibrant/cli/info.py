@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from calibrant import slots
 from calibrant.cli import options, output
 
 
@@ -18,6 +19,7 @@ class Topic(str, Enum):
     settings = "settings"
     profiles = "profiles"
     schemes = "schemes"
+    slots = "slots"
     predictor = "predictor"
 
 
@@ -28,14 +30,18 @@ calibrant info settings fit --profile paper  # those of one group, as the profil
 calibrant info profiles
 calibrant info profiles small > mine.yaml    # a file to change and use with --settings
 calibrant info schemes
+calibrant info slots detector                # what can be named there, and its options
 calibrant info predictor run                 # what a run or a saved predictor deploys
 """
 
 
 def command(
-    topic: Annotated[Topic, typer.Argument(help="machine, settings, profiles, schemes or predictor.")] = Topic.machine,
+    topic: Annotated[
+        Topic, typer.Argument(help="machine, settings, profiles, schemes, slots or predictor.")
+    ] = Topic.machine,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One group of settings, profile, scheme; a folder.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A group of settings, profile, scheme or kind of slot; or a folder."),
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Show the settings of this profile.")
@@ -45,8 +51,14 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Versions, devices, threads; settings, profiles, schemes; what is in a saved predictor."""
-    tell = {Topic.machine: _machine, Topic.settings: _settings, Topic.profiles: _profiles, Topic.schemes: _schemes}
+    """Versions, devices, threads; settings, profiles, schemes; what the slots hold; what is in a saved predictor."""
+    tell = {
+        Topic.machine: _machine,
+        Topic.settings: _settings,
+        Topic.profiles: _profiles,
+        Topic.schemes: _schemes,
+        Topic.slots: _slots,
+    }
     if topic is Topic.predictor:
         _predictor(name, scheme, json)
     else:
@@ -149,6 +161,30 @@ def _schemes(name: str | None, profile: str | None, as_json: bool) -> None:
         output.print_json(rows)
     else:
         output.print_lines(*(f"{one:12}{' -> '.join(chain)}" for one, chain in rows.items()))
+
+
+def _slots(name: str | None, profile: str | None, as_json: bool) -> None:
+    if name is not None and name not in slots.ROOMS:
+        raise ValueError(f"there is no slot {name!r}; there are {', '.join(slots.ROOMS)}")
+    rows = [_slot_row(kind, one) for kind in slots.ROOMS if name in (None, kind) for one in slots.names(kind)]
+    if as_json:
+        output.print_json(rows)
+        return
+    table = output.plain_table("kind", "name", "options", "what it is")
+    for row in rows:
+        table.add_row(row["kind"], row["name"], _text(row["options"]), row["description"])
+    output.print_table(table)
+
+
+def _slot_row(kind: str, name: str) -> dict[str, Any]:
+    made = slots.registration(kind, name)
+    about = (made.item.__doc__ or "").strip().partition("\n")[0]
+    values = {option: _plain(value) for option, value in slots.options_of(kind, name).items()}
+    return {"kind": kind, "name": name, "options": values, "description": about, "module": made.module}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
 def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant.slots import loaded_plugins
+
 if TYPE_CHECKING:
     from calibrant.config.loading import Settings
     from calibrant.config.schemes import Scheme
@@ -24,6 +26,10 @@ SettingsFile = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Option("-o", "--set", metavar="KEY=VALUE", help="One setting, laid over those; `info settings` lists them."),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="FILE", help="Start from a checkpoint; -o fit.epochs=0 leaves it as it is."),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.", metavar="NAME")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="The one seed.", metavar="N")]
@@ -47,6 +53,8 @@ def read_settings(
     from calibrant.config.loading import load_settings
 
     settings = load_settings(profile or "embedded", file, overrides)
+    if loaded_plugins():
+        settings = settings.changed({"plugins": loaded_plugins()})
     for name, value in named.items():
         if value is not None:
             group, _, field = name.rpartition("__")

@@ -38,6 +38,7 @@ def command(
     runs: Annotated[
         Path | None, typer.Option("--runs", metavar="RUN", help="Run directory of networks (default: runs/PROFILE).")
     ] = None,
+    weights: options.Weights = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="0,1,2", help="Seeds; the first one chooses lambda.")
     ] = None,
@@ -67,7 +68,7 @@ def command(
             results=out,
             runs=runs,
             seeds=None if seeds is None else parse_seeds(seeds),
-            overrides=override or (),
+            overrides=[*(override or ()), *([f"backbone.weights={weights}"] if weights else [])],
         )
         with resumable(lambda: "stopped; the same command resumes it"):
             written = reproduce(lab, study, workers=workers)

@@ -36,6 +36,7 @@ def command(
     backbone: Annotated[
         str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, resnet-18, cnn-16, mlp-128-128, ...")
     ] = None,
+    weights: options.Weights = None,
     calibrator: Annotated[
         str | None,
         typer.Option("--calibrator", metavar="NAME", help="Fitted after training: temperature, none."),
@@ -53,8 +54,8 @@ def command(
     Settings are those of the profile, then of the YAML file, then -o, then the options above. What is finished in RUN
     is not done again; other settings need another RUN.
     """
-    named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood, "backbone__name": backbone}
-    named["calibrator__name"] = calibrator
+    named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood}
+    named |= {"backbone__name": backbone, "backbone__weights": weights, "calibrator__name": calibrator}
     from calibrant.runs.run import Run
 
     run = Run(out)

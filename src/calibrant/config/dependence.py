@@ -46,9 +46,15 @@ FIRST: Mapping[str, Collection[str]] = {
     }.items()
 }
 INTRODUCED: Mapping[str, Any] = {}
-# Setting: {value now: value before}.
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
-NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer", "calibrator.name": "calibrator"}
+NAMED: Mapping[str, str] = {
+    "calibration.regularizer": "regularizer",
+    "calibrator.name": "calibrator",
+    "outliers.scores": "detector",
+    "posterior.family": "posterior",
+    "selector.objective": "objective",
+}
+# Setting: {value now: value before}.
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 
@@ -63,6 +69,7 @@ def identity(settings: BaseModel) -> dict[str, Any]:
     False
     """
     content = _counted(settings, "")
+    content.pop("plugins", None)  # what a plugin brings counts where it is named
     for name in type(settings).model_fields:
         group = getattr(settings, name)
         if isinstance(group, BaseModel):

@@ -18,13 +18,16 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
+DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
+ObjectiveName = Annotated[str, AfterValidator(partial(check, "objective"))]
 CalibratorName = Annotated[str, AfterValidator(partial(check, "calibrator"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
 # Of both training stages, which differ in the defaults.
-Epochs = Annotated[int, Field(ge=1, description="passes over the training data")]
+Epochs = Annotated[int, Field(ge=0, description="passes over the training data; 0: the network stays as it is")]
 BatchSize = Annotated[int, Field(ge=1, description="ID examples a step, of all ranks together")]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="learning rate: the first, or the highest")]
 Nesterov = Annotated[bool, Field(description="look ahead along the momentum")]
@@ -84,6 +87,16 @@ class DataSettings(Group):
     )
     splits: str | None = Field(default=None, description="JSON file that splits the ID data, in place of the seed")
     uncertainty_splits: str | None = Field(default=None, description="JSON file that splits the D_u source")
+    validation_from: Literal["train", "test"] = Field(
+        default="train",
+        description="part that the validation data is held out of; test for a network that was trained on all of train",
+    )
+    mean: tuple[float, ...] | None = Field(
+        default=None, description="of each channel, for normalization; null: of the training data"
+    )
+    std: tuple[Positive, ...] | None = Field(
+        default=None, description="of each channel, for normalization; null: of the training data"
+    )
     normalize: bool = Field(default=True, description="standardise inputs channel by channel, inside the saved model")
 
 
@@ -100,7 +113,10 @@ class BackboneSettings(Group):
     """The network."""
 
     name: str = Field(
-        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet-DEPTH[-WIDTH], cnn-WIDTH[-DEPTH], mlp-HIDDEN-..."
+        default="wrn-40-2", description="wrn-DEPTH-WIDTH, resnet[a]-DEPTH[-WIDTH], cnn-WIDTH[-DEPTH], mlp-HIDDEN-..."
+    )
+    weights: str | None = Field(
+        default=None, description="checkpoint to start from: a safetensors file or what torch.save wrote; null: none"
     )
     feature_layer: str | None = Field(
         default=None, description="whose input are the features; null: the last linear layer"
@@ -110,6 +126,8 @@ class BackboneSettings(Group):
 class PosteriorSettings(Group):
     """q(theta) of Bayesian schemes."""
 
+    family: PosteriorName = Field(default="mean_field", description=f"of q: {', '.join(names('posterior'))}")
+    options: Options = Field(default_factory=dict, description="keywords of the family")
     beta: NonNegative = Field(default=0.00035, description="temperature: the KL term is weighted beta / N")
     prior_std: Positive = Field(default=0.001**0.5, description="of every weight, under the prior")
     init_std: Positive | None = Field(default=None, description="of every weight, before training; null: prior_std")
@@ -204,9 +222,11 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(Group):
     """The outlier scores that the selector reads."""
 
-    scores: tuple[Literal["density", "forest", "svm", "neighbors", "lof"], ...] = Field(
-        default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
+    scores: tuple[DetectorName, ...] = Field(
+        default=("density", "forest", "svm", "neighbors"),
+        description=f"which, in the order of the selector's inputs: {', '.join(names('detector'))}",
     )
+    options: dict[DetectorName, Options] = Field(default_factory=dict, description="keywords of a score, by its name")
     bandwidth: Positive | None = Field(default=None, description="of the kernel density; null: Scott's rule")
     neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
     neighbor_distance: Literal["kth", "mean"] = Field(
@@ -217,13 +237,22 @@ class OutlierSettings(Group):
     max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
     average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
 
+    @model_validator(mode="after")
+    def _belong(self) -> OutlierSettings:
+        for name in self.options:
+            if name not in self.scores:
+                raise ValueError(f"options are given for {name}, which is not among the scores")
+        return self
+
 
 class SelectorSettings(Group):
     """The selector and its threshold."""
 
-    objective: Literal["calibration", "classification"] = Field(
-        default="calibration", description="what it is trained for: calibration (the paper), classification"
+    objective: ObjectiveName = Field(
+        default="calibration",
+        description=f"what it is fitted to: {', '.join(names('objective'))}; calibration: the paper",
     )
+    options: Options = Field(default_factory=dict, description="keywords of an objective that have no setting here")
     variant: Literal["paper", "authors_code"] = Field(
         default="paper", description="of the calibration objective: paper, authors_code"
     )
@@ -236,7 +265,12 @@ class SelectorSettings(Group):
     hidden: Count = Field(default=64, description="units of each hidden layer")
     rate: Positive = Field(default=0.001, description="learning rate")
     weight_decay: NonNegative = Field(default=1e-5, description="L2 penalty on its weights")
-    steps: Count | None = Field(default=None, description="null: 250,000 with minibatches, at most 1,000 without")
+    optimizer: Literal["adam", "lbfgs"] = Field(
+        default="adam", description="adam, lbfgs (all data in every step, until it converges; weight_decay about 0.001)"
+    )
+    steps: Count | None = Field(
+        default=None, description="null: 250,000 with minibatches, at most 1,000 without, 500 with lbfgs"
+    )
     batch_size: Count | None = Field(default=None, description="null: all of the validation data in every step")
     holdout: Fraction = Field(default=0.0, description="part of the validation data that says when to stop")
     views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")

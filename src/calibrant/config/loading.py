@@ -28,14 +28,19 @@ from calibrant.config.groups import (
     ReportSettings,
     SelectorSettings,
 )
+from calibrant.slots import is_loaded
 
-_NAMING = ("regularizer", "name")  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "scores", "name")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):
     """Everything that a run can be told."""
 
     profile: str = Field(default="paper", description="the profile that these settings started from")
+    plugins: tuple[str, ...] = Field(
+        default=(),
+        description="modules that register what these settings name; --plugin imports them, nothing else does",
+    )
     seed: int = Field(default=0, ge=0, description="of everything random: splits, weights, order, augmentation")
     data: DataSettings = DataSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
@@ -53,7 +58,12 @@ class Settings(Group):
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, values: Any) -> Any:
-        return renamed(values) if isinstance(values, Mapping) else values
+        if not isinstance(values, Mapping):
+            return values
+        missing = [module for module in values.get("plugins") or () if not is_loaded(str(module))]
+        if missing:
+            raise ValueError(f"they name what the plugin {missing[0]} registers: give --plugin {missing[0]}")
+        return renamed(values)
 
     def to_yaml(self) -> str:
         """All settings, as the YAML that `load_settings` reads back."""
@@ -190,7 +200,7 @@ def sentence(error: ValidationError, model: type[BaseModel] = Settings, prefix: 
         allowed = _choices(model, name.removeprefix(prefix))
         return f"setting {name} cannot be {first['input']!r}{_hint(str(first['input']), allowed)}"
     if first["type"] == "value_error":
-        return f"setting {name}: {first['ctx']['error']}"
+        return f"setting {name}: {first['ctx']['error']}" if name else str(first["ctx"]["error"])
     complaint = first["msg"][0].lower() + first["msg"][1:]
     return f"setting {name} cannot be {first['input']!r}: {complaint}"
 

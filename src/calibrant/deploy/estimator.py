@@ -47,6 +47,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         epochs, batch_size, rate: of the fit; fine-tuning takes a fifth of the epochs.
         calibration_weight: lambda.
         gamma: weight of confidence minimization.
+        posterior: the family of q(theta) for Bayesian schemes, such as "mean_field" or "mc_dropout".
         members: size of the ensemble that predicts, for Bayesian schemes.
         calibrator: what is fitted to the validation data after training, "temperature" or "none".
         overrides: any other setting, such as `("fit.optimizer=adam", "posterior.init_std=0.02")`.
@@ -74,6 +75,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         rate: float = 0.1,
         calibration_weight: float = 0.5,
         gamma: float = 0.5,
+        posterior: str = "mean_field",
         members: int = 20,
         calibrator: str = "none",
         overrides: Sequence[str] = (),
@@ -88,6 +90,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         self.rate = rate
         self.calibration_weight = calibration_weight
         self.gamma = gamma
+        self.posterior = posterior
         self.members = members
         self.calibrator = calibrator
         self.overrides = overrides
@@ -163,7 +166,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             "fit": {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate},
             "finetune": {"epochs": max(1, int(self.epochs) // 5), "gamma": self.gamma},
             "calibration": {"weight": self.calibration_weight},
-            "posterior": {"members": self.members},
+            "posterior": {"family": self.posterior, "members": self.members},
             "calibrator": {"name": self.calibrator},
             "seed": self.seed,
             "engine": {"device": str(self.device)},

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from calibrant import checks
 from calibrant.adapters.features import FeatureTap
@@ -32,13 +30,13 @@ class Predictor(nn.Module):
         ensemble: the members; a deterministic network is `Ensemble.of(module)`.
         calibrator: a fitted calibrator of the members' mean probabilities, such as `TemperatureScaling`; without one
             they stay as they are. The selector must have been fitted to confidences that went through the same one.
-        outliers: fitted outlier scores. Fitted to one network's features while the ensemble has several members, they
-            score the features averaged over the members.
+        outliers: fitted outlier scores. Fitted to one network while the ensemble has several members, they score the
+            features and logits averaged over the members.
         selector: a fitted selector; without one the confidence takes the place of its output.
         threshold: answers are accepted where the selector's output is at least this; by default the selector's own
             threshold, and without a selector everything is accepted. NaN is never accepted.
-        ood_score: "confidence" (1 - confidence), "max_logit", "energy", "entropy", "mutual_information", or one of
-            the outlier scores by name.
+        ood_score: "confidence" (1 - confidence), any registered detector of logits by name, such as "energy", or one of
+            the outlier scores.
         classes: names of the classes.
         feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
         backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.
@@ -64,7 +62,7 @@ class Predictor(nn.Module):
         backbone: Backbone | None = None,
     ) -> None:
         super().__init__()
-        FeatureTap(ensemble.module, feature_layer)  # refuses an unknown layer
+        FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
         self.ensemble, self.feature_layer, self.backbone = ensemble, feature_layer, backbone
         self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes, calibrator)
         self._lock = threading.Lock()
@@ -102,11 +100,10 @@ class Predictor(nn.Module):
         With `early`, members are evaluated one after another and each input stops when its decision is settled.
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
-        with self._lock, FeatureTap(self.ensemble.module, self.feature_layer) as tap:
-            run = partial(self._run, tap)
+        with self._lock:
             if early is not None:
-                return decide_early(early, self.rule, run, inputs, total, threshold)
-            logits, extra = zip(*(run(k, inputs) for k in range(total)))
+                return decide_early(early, self.rule, self._run, inputs, total, threshold)
+            logits, extra = zip(*(self._run(k, inputs) for k in range(total)))
         return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
 
     def predict(self, loader: Iterable[Any], *, early: EarlyStopping | None = None) -> Decision:
@@ -147,11 +144,10 @@ class Predictor(nn.Module):
 
         return export(self, path, example)
 
-    def _run(self, tap: FeatureTap, k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
-        weights = self.ensemble.members.weights(k, self.ensemble.module)
-        logits = functional_call(self.ensemble.module, weights, (inputs,))
-        return self.rule.member_outputs(k, logits, tap.take())
+        logits, features = self.ensemble.as_callable(k, self.feature_layer)(inputs)
+        return self.rule.member_outputs(k, logits, features)
 
     def inputs(self, x: Any) -> Tensor:
         """`x` checked, on the device and, if it is floating point, in the dtype of the networks."""

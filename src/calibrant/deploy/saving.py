@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from calibrant.calibrators.base import NONE
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
-from calibrant.posteriors.ensemble import Ensemble, StoredMembers, parameter_key
+from calibrant.posteriors.dropout_layers import mask_names, with_masks
+from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.members import SeparateMembers, StoredMembers
 from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
 from calibrant.slots import recorded, required
 
@@ -72,11 +74,16 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
     return target
 
 
-def load(folder: str | Path, module: nn.Module | None = None, device: torch.device | str | None = None) -> Predictor:
+def load(
+    folder: str | Path,
+    module: nn.Module | Sequence[nn.Module] | None = None,
+    device: torch.device | str | None = None,
+) -> Predictor:
     """The predictor saved in `folder`, on `device`.
 
     `module` is an instance of the network it was saved with, needed where that is not one of `calibrant.backbones`;
-    its weights are not used, and it is not changed. No code is read from the folder.
+    its weights are not used, and it is not changed. Where the members are networks of their own
+    (`Ensemble.separate`), it is the list of them. No code is read from the folder.
     """
     path = Path(folder)
     record = _read_record(path)
@@ -85,7 +92,8 @@ def load(folder: str | Path, module: nn.Module | None = None, device: torch.devi
             f"module must be given: {path} holds an architecture of your own, of which only the weights are saved"
         )
     try:
-        predictor = _rebuild(path, record, module)
+        network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(module)
+        predictor = _rebuild(path, record, network)
     except RunError as error:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -129,6 +137,7 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         "backbone": None if predictor.backbone is None else asdict(predictor.backbone),
         "normalized": normalized,
         "members": len(predictor.ensemble),
+        **({} if predictor.ensemble.shared is not None else {"separate": True}),
         "feature_layer": predictor.feature_layer,
         "classes": predictor.classes,
         "threshold": own if own is None or math.isfinite(own) else str(own),
@@ -141,10 +150,8 @@ def _record(predictor: Predictor) -> dict[str, Any]:
 
 def _tensors(predictor: Predictor) -> dict[str, dict[str, Tensor]]:
     """The tensors by file and name."""
-    ensemble = predictor.ensemble.stored()
-    members = ensemble.members
-    assert isinstance(members, StoredMembers)
-    stacked = {name: members.stacked[parameter_key(name)] for name in members.names}
+    ensemble = predictor.ensemble
+    stacked = ensemble.stacked()
     shared = {name: value for name, value in ensemble.module.state_dict().items() if name not in stacked}
     named = [(f"members.{name}", value) for name, value in stacked.items()]
     files = {"ensemble": dict(named + [(f"shared.{name}", value) for name, value in shared.items()])}
@@ -181,7 +188,7 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
 
     tensors = partial(_read_part, folder, record)
     return Predictor(
-        _ensemble(network, tensors("ensemble"), record["members"], normalized=record["normalized"]),
+        _ensemble(network, tensors("ensemble"), record),
         calibrator=_calibrator(folder, record),
         outliers=None if outliers is None else OutlierScores.from_state(outliers, tensors("outliers")),
         selector=None if kind is None else kind.from_state(selector, tensors("selector")),
@@ -213,12 +220,13 @@ def _calibrator(folder: Path, record: Mapping[str, Any]) -> Calibrator | None:
     return found
 
 
-def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], count: int, *, normalized: bool) -> Ensemble:
+def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Ensemble:
     stacked = {name[len("members.") :]: value for name, value in tensors.items() if name.startswith("members.")}
     state = {name[len("shared.") :]: value for name, value in tensors.items() if name.startswith("shared.")}
     state.update({name: value[0] for name, value in stacked.items()})
-    if normalized:
+    if record["normalized"]:
         network = _normalize(network, state)
+    network = with_masks(network, stacked)
     for name, value in [*network.named_parameters(), *network.named_buffers()]:
         if name in state:  # in place, because weights may be tied
             value.data = value.data.to(state[name].dtype)
@@ -226,7 +234,10 @@ def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], count: int, *, 
         network.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError(f"module does not fit the saved weights: {' '.join(str(error).split())}") from None
-    return Ensemble(network, StoredMembers(stacked, count))
+    count, separate = record["members"], bool(record.get("separate"))
+    if separate and len(list(network.children())) != count:
+        raise ValueError(f"module must be a list of {count} networks: the members were saved as networks of their own")
+    return Ensemble(network, SeparateMembers(count) if separate else StoredMembers(stacked, count))
 
 
 def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
@@ -246,7 +257,9 @@ def _backbone(fields: Mapping[str, Any]) -> Backbone:
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in module.state_dict().items()}
+    """The shapes of all tensors but the masks, which come after the network was built."""
+    masks = mask_names(module)
+    return {name: value.shape for name, value in module.state_dict().items() if name not in masks}
 
 
 def _check_target(target: Path) -> None:

@@ -61,7 +61,7 @@ def _middle(u: Tensor, correct: Tensor) -> Tensor:
 
 @register("regularizer", "avuc")
 class AvUC(nn.Module):
-    """`avuc` with its threshold kept."""
+    """Accuracy versus uncertainty calibration, AvUC (Krishnan & Tickoo 2020); see `avuc`."""
 
     def __init__(self, threshold: float | None = None) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ def _bins(bins: int) -> None:
 
 @register("regularizer", "dece")
 class DECE(nn.Module):
-    """`dece` with its settings kept."""
+    """Differentiable expected calibration error (Bohdal et al. 2021); see `dece`."""
 
     def __init__(self, bins: int = 15, *, rank_temperature: float = 100.0, bin_temperature: float = 0.01) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ def esd(confidence: Any, correct: Any) -> Tensor:
 
 @register("regularizer", "esd")
 class ESD(nn.Module):
-    """`esd` of logits (B, C) and labels (B,); the confidence is the largest softmax probability."""
+    """Expected squared difference, ESD (Yoon et al. 2023); the confidence is the largest probability. See `esd`."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The regularizer of one batch, a scalar."""

@@ -37,7 +37,7 @@ def _exponent(gamma: float) -> None:
 
 @register("regularizer", "focal")
 class FocalLoss(nn.Module):
-    """`focal` with its settings kept. Gamma 0 is the cross-entropy."""
+    """Focal loss (Mukhoti et al. 2020); with gamma = 0 it is the cross-entropy. See `focal`."""
 
     def __init__(self, gamma: float = 3.0, *, sample_dependent: bool = False) -> None:
         super().__init__()

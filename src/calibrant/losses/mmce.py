@@ -68,7 +68,7 @@ def _known(normalization: str) -> None:
 
 @register("regularizer", "mmce")
 class MMCE(nn.Module):
-    """`mmce` of logits (B, C) and labels (B,); the confidence is the largest softmax probability.
+    """Maximum mean calibration error, MMCE (Kumar et al. 2018); the confidence is the largest probability. See `mmce`.
 
     >>> MMCE()(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
     tensor(0.3274)
@@ -87,7 +87,7 @@ class MMCE(nn.Module):
 
 @register("regularizer", "weighted_mmce")
 class WeightedMMCE(nn.Module):
-    """`weighted_mmce` of logits (B, C) and labels (B,); the confidence is the largest softmax probability.
+    """MMCE with right and wrong answers weighted separately, the paper's regularizer; see `weighted_mmce`.
 
     >>> WeightedMMCE()(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
     tensor(0.6548)
@@ -109,5 +109,5 @@ class WeightedMMCE(nn.Module):
 
 @register("regularizer", "weighted_mmce_code")
 def weighted_mmce_code(width: float = 0.4, *, squared: bool = False) -> WeightedMMCE:
-    """`WeightedMMCE` as the code published with the paper normalizes it: twice."""
+    """Weighted MMCE as the authors' code has it, normalized twice."""
     return WeightedMMCE(width, squared=squared, normalization="authors_code")

@@ -43,7 +43,7 @@ def _settings(threshold: float, temperature: float) -> None:
 
 @register("regularizer", "soft_avuc")
 class SoftAvUC(nn.Module):
-    """`soft_avuc` with its settings kept."""
+    """Soft AvUC, with soft thresholds on accuracy and uncertainty (Karandikar et al. 2021); see `soft_avuc`."""
 
     def __init__(self, threshold: float = 0.5, *, temperature: float = 1.0) -> None:
         super().__init__()

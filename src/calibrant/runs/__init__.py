@@ -2,5 +2,5 @@
 
 What a task does is passed in as a function.
 
-May import: files, config, evaluation.
+May import: files, slots, config, evaluation.
 """

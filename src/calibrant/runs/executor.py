@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from multiprocessing.connection import wait
@@ -24,6 +24,7 @@ from typing import Any, Literal, Protocol
 
 from calibrant.files import RunError
 from calibrant.runs.resources import cores, torch_threads
+from calibrant.slots import load_plugins, loaded_plugins
 
 Send = Callable[[Any], None]
 
@@ -38,6 +39,7 @@ class Task:
         argument: anything that can be pickled.
         after: names of other tasks of the run.
         steps: the number of steps for which it sends a `Score`, if it may be stopped early; 0 means it may not.
+        plugins: modules that the process imports before it begins, by default those that this one was given.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Task:
     argument: Any = None
     after: tuple[str, ...] = ()
     steps: int = 0
+    plugins: tuple[str, ...] = field(default_factory=loaded_plugins)
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,7 @@ def _check(tasks: Sequence[Task]) -> None:
 def perform(task: Task, send: Send) -> Ended:
     """Call the function of `task`."""
     try:
+        load_plugins(task.plugins)
         return Ended(task.function(task.argument, send))
     except Exception as error:
         return Ended(error=error)

@@ -23,6 +23,7 @@ from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, writable, write_bytes, write_json
 from calibrant.runs.stages import MemoryStage, Stage, StoredStage
+from calibrant.slots import loaded_plugins
 
 if TYPE_CHECKING:
     from calibrant.evaluation import Evaluation
@@ -121,7 +122,8 @@ class Run:
     def resume_command(self) -> str:
         """The command that resumes the run."""
         command = "demo" if "seeds" in self.record else "train"
-        return f"calibrant {command} --resume --out {self.root}"
+        plugins = "".join(f" --plugin {module}" for module in loaded_plugins())
+        return f"calibrant {command} --resume --out {self.root}{plugins}"
 
 
 class MemoryRun:

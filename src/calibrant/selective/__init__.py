@@ -1,6 +1,6 @@
 """Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee.
 
-May import: checks, kernels, adapters, metrics, predictions, calibrators, detectors.
+May import: checks, kernels, slots, adapters, metrics, predictions, calibrators, detectors.
 """
 
 from calibrant.selective.base import BaseSelector
@@ -10,9 +10,13 @@ from calibrant.selective.guarantees import Guarantee
 from calibrant.selective.objectives import SelectiveCalibration, SelectiveClassification, selective_mmce
 from calibrant.selective.rule import DecisionRule
 from calibrant.selective.selector import Selector
+from calibrant.selective.sirc import SIRC
+from calibrant.selective.stream import Share, estimate_share
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
+from calibrant.selective.trust import Trust, choose_confidence
 
 __all__ = [
+    "SIRC",
     "BaseSelector",
     "ConfidenceSelector",
     "DecisionRule",
@@ -21,8 +25,12 @@ __all__ = [
     "SelectiveCalibration",
     "SelectiveClassification",
     "Selector",
+    "Share",
     "Threshold",
     "Training",
+    "Trust",
+    "choose_confidence",
+    "estimate_share",
     "selective_mmce",
     "threshold_for_coverage",
 ]

@@ -24,14 +24,15 @@ Self = TypeVar("Self", bound="BaseSelector")
 class BaseSelector(FittedModule, ABC):
     """What every selector can do once `forward` is defined and `gates` is set by its `fit`.
 
-    `gates` (n,) are its sorted outputs on the validation data, `tau` is the threshold in force. With `entropy` the last
-    column of the scores that it is given is the entropy of the prediction: `columns` puts it there. `calibrator` is the
-    fingerprint of the calibrator that the confidences of `fit` went through; a rule with another one refuses it.
+    `gates` (n,) is its sorted `ranking` of the validation data, `tau` is the threshold in force. With `entropy` the
+    last column of the scores that it is given is the entropy of the prediction: `columns` puts it there. `calibrator`
+    is the fingerprint of the calibrator that the confidences of `fit` went through; a rule with another one refuses it.
     """
 
     gates: Tensor
     tau: Tensor
     entropy: bool = False
+    outlier_gates: Tensor | None = None  # of the outliers it was fitted to, in this process only
     calibrator: str = NONE
 
     def __init__(self) -> None:
@@ -42,6 +43,11 @@ class BaseSelector(FittedModule, ABC):
     @abstractmethod
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
+
+    def ranking(self, confidence: Tensor, scores: Tensor) -> Tensor:
+        """What a threshold is compared with, (B,): g, or something else that is larger where g is larger."""
+        result: Tensor = self(confidence, scores)
+        return result
 
     def config(self) -> dict[str, Any]:
         """The calibrator, where there is one."""
@@ -67,10 +73,9 @@ class BaseSelector(FittedModule, ABC):
         return torch.cat([scores, entropy.to(scores)], -1)
 
     def acceptance(self, probabilities: Tensor, scores: Tensor | None = None) -> Tensor:
-        """G (B,) of the ensemble's probabilities (B, C) and the outlier scores (B, S)."""
+        """What a threshold is compared with, (B,), of the probabilities (B, C) and the outlier scores (B, S)."""
         read = self.columns(scores, probabilities)
-        result: Tensor = self(largest(probabilities).to(self.gates), read.to(self.gates))
-        return result
+        return self.ranking(largest(probabilities).to(self.gates), read.to(self.gates))
 
     @torch.no_grad()
     def relaxed(self, confidence: Any, scores: Any = None) -> Tensor:
@@ -80,22 +85,28 @@ class BaseSelector(FittedModule, ABC):
         result: Tensor = self(r, s)
         return result
 
+    @torch.no_grad()
+    def ranked(self, confidence: Any, scores: Any = None) -> Tensor:
+        """`ranking` of checked input; `scores` may be None where the selector was fitted without."""
+        self._check_fitted()
+        return self.ranking(*self._inputs(confidence, scores))
+
     def threshold(self, coverage: float, confidence: Any = None, scores: Any = None) -> Threshold:
         """Set and return the threshold of the smallest achievable coverage that is at least `coverage`.
 
         Measured on the data of `fit`, or on the data given here.
         """
         self._check_fitted()
-        gate = self.gates if confidence is None else self.relaxed(confidence, scores)
+        gate = self.gates if confidence is None else self.ranked(confidence, scores)
         found = threshold_for_coverage(gate, coverage)
         self.tau = torch.full_like(self.tau, found.value)
         return found
 
     def accept(self, confidence: Any, scores: Any = None, threshold: float | Threshold | None = None) -> Tensor:
-        """Whether each input is answered, (B,) bool: g >= tau."""
+        """Whether each input is answered, (B,) bool: `ranking` at least tau."""
         if threshold is None and bool(self.tau.isnan()):
             raise ValueError("threshold is not set: call threshold(coverage=...) or guarantee(...) first, or pass one")
-        return self.relaxed(confidence, scores) >= (self.tau if threshold is None else float(threshold))
+        return self.ranked(confidence, scores) >= (self.tau if threshold is None else float(threshold))
 
     def guarantee(
         self,
@@ -118,7 +129,7 @@ class BaseSelector(FittedModule, ABC):
         r = checks.unit_interval("confidence", confidence)
         c = checks.correctness("correct", correct)
         checks.same_length("correct", c, "confidence", r)
-        gate = self.relaxed(r, scores)
+        gate = self.ranked(r, scores)
         if self._fitted_on(gate):
             raise ValueError("confidence and scores are those the selector was fitted on: a guarantee needs others")
         grid = [threshold_for_coverage(self.gates, coverage) for coverage in sorted(coverages)]
@@ -150,10 +161,11 @@ class BaseSelector(FittedModule, ABC):
         return self
 
 
-def score_columns(scores: Any, confidence: Tensor) -> Tensor:
+def score_columns(scores: Any, confidence: Tensor, whose: str = "") -> Tensor:
     """Checked outlier scores (N, S), on the device and in the dtype of the confidence (N,)."""
-    result = checks.tensor("scores", scores)
+    name = f"{whose}scores"
+    result = checks.tensor(name, scores)
     if result.dim() != 2 or not result.is_floating_point():
-        raise ValueError(f"scores must be floating point of shape (N, S), not {result.dtype} {tuple(result.shape)}")
-    checks.same_length("scores", result, "confidence", confidence)
-    return checks.finite("scores", result).to(confidence)
+        raise ValueError(f"{name} must be floating point of shape (N, S), not {result.dtype} {tuple(result.shape)}")
+    checks.same_length(name, result, f"{whose}confidence", confidence)
+    return checks.finite(name, result).to(confidence)

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from calibrant.calibrators.base import Calibrator, fingerprint_of
 from calibrant.detectors import OutlierScores
-from calibrant.detectors import logits as ood_scores
+from calibrant.detectors.logits import logit_detector, logit_names
 from calibrant.predictions import Decision, Predictions, largest
 from calibrant.selective.base import BaseSelector
 from calibrant.selective.thresholds import Threshold
+from calibrant.slots import names
 
 
 class DecisionRule(nn.Module):
@@ -40,9 +41,12 @@ class DecisionRule(nn.Module):
         if fitted not in (1, total):
             raise ValueError(f"outliers were fitted to {fitted} members, but the ensemble has {total}")
         self.averages_features = fitted == 1 < total
-        choices = ("confidence", *ood_scores.SCORES, *self.score_names)
+        choices = ("confidence", *logit_names(), *self.score_names)
         if ood_score not in choices:
-            raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}")
+            plugin = "" if ood_score in names("detector") else "; another one needs --plugin MODULE"
+            raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}{plugin}")
+        computed = ood_score == "confidence" or ood_score in self.score_names
+        self.logit_detector = None if computed else logit_detector(ood_score)
         if selector is not None:
             scores = selector.columns(torch.zeros(1, len(self.score_names)), torch.ones(1, 1))
             selector.relaxed(torch.ones(1), scores)  # refuses what does not fit
@@ -64,9 +68,11 @@ class DecisionRule(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.outliers is None:
             return logits, logits.new_empty(logits.shape[0], 0)
-        if features is None:
+        if features is None and "features" in self.outliers.reads:
             raise ValueError("feature_layer must be named: the module ran no linear layer to take features from")
-        return logits, features if self.averages_features else self._score(k, features)
+        read = {"features": features, "logits": logits}
+        inputs = [value for name, value in read.items() if value is not None and name in self.outliers.reads]
+        return logits, torch.cat(inputs, 1) if self.averages_features else self._score(k, inputs)
 
     def decide(self, logits: Tensor, extra: Tensor, threshold: float) -> Decision:
         """Decisions from logits (n, B, C) of n members, and what else is averaged over them, (n, B, E)."""
@@ -95,23 +101,32 @@ class DecisionRule(nn.Module):
 
     def _scores(self, extra: Tensor) -> Tensor:
         """Outlier scores (B, S) from the means over members."""
-        return self._score(0, extra) if self.averages_features else extra
+        if self.outliers is None:
+            return extra
+        if not self.averages_features:
+            return self.outliers.pool(extra)
+        classes = self.outliers.classes or 0
+        means = torch.split(extra, [extra.shape[1] - classes, classes], 1) if classes else (extra,)
+        return self.outliers.pool(self._score(0, [part for part in means if part.shape[1]]))
 
-    def _score(self, k: int, features: Tensor) -> Tensor:
+    def _score(self, k: int, inputs: Sequence[Tensor]) -> Tensor:
+        """What is averaged over members, (B, E), of the features, the logits or both, whichever are read."""
         assert self.outliers is not None
-        member = self.outliers.members[k]
-        queries = features.to(next(member.buffers()))
+        member, read = self.outliers.members[k], self.outliers.reads
+        queries = [value.to(next(member.buffers())) for value in inputs]
         if torch.compiler.is_exporting():  # the number of blocks must not become part of the program
-            result: Tensor = member(queries)
+            result: Tensor = member(**dict(zip(read, queries)))
             return result
-        return torch.cat([member(block) for block in torch.split(queries, self.outliers.block_size)])
+        blocks = zip(*(torch.split(value, self.outliers.block_size) for value in queries))
+        return torch.cat([member(**dict(zip(read, block))) for block in blocks])
 
     def _ood_score(self, logits: Tensor, confidence: Tensor, scores: Tensor) -> Tensor:
         if self.ood_score == "confidence":
             return 1 - confidence
         if self.ood_score in self.score_names:
             return scores[:, self.score_names.index(self.ood_score)]
-        return ood_scores.score_rows(self.ood_score, logits)
+        assert self.logit_detector is not None
+        return self.logit_detector.score_rows(logits)
 
 
 def _checked_calibrator(calibrator: Calibrator | None, selector: BaseSelector | None) -> str:

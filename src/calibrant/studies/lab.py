@@ -63,8 +63,8 @@ class Lab:
         """The settings as YAML, without where files lie on this machine."""
         values = self.settings.model_dump(mode="json")
         values["data"]["root"] = None
-        for name in ("splits", "uncertainty_splits"):
-            values["data"][name] = values["data"][name] and Path(values["data"][name]).name
+        for group, name in (("data", "splits"), ("data", "uncertainty_splits"), ("backbone", "weights")):
+            values[group][name] = values[group][name] and Path(values[group][name]).name
         return yaml.safe_dump(values, sort_keys=False)
 
     def plan_yaml(self) -> str:
@@ -117,6 +117,10 @@ class Lab:
             if abs(found["wanted"] - coverage) < 1e-9:
                 return dict(found)
         raise MissingRecord(f"the record of {trial.name} holds nothing at coverage {coverage:g}; run the study again")
+
+    def has(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> bool:
+        """Whether the records of all seeds hold `measure`; those written before it was declared do not."""
+        return all(measure in self.at(one, coverage)["measures"] for one in self.each_seed(trial))
 
     def estimate(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> Estimate:
         """The mean over seeds of `measure`, such as "ece" or "detection:lsun-resize"."""
@@ -174,6 +178,8 @@ def _relevant(settings: Settings, trial: StudyTrial) -> dict[str, Any]:
         kept[name] = values[name]
     for name in ("root", "splits", "uncertainty_splits"):
         kept["data"].pop(name)
+    if "weights" in kept["backbone"]:
+        kept["backbone"]["weights"] = Path(kept["backbone"]["weights"]).name
     kept["bins"], kept["threshold"] = values["report"]["bins"], values["selector"]["threshold"]
     if scheme.bayesian:
         kept["posterior"] = values["posterior"]

@@ -7,6 +7,7 @@ networks, by giving the same noise to other weights.
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -15,13 +16,17 @@ from torch import nn
 from calibrant.config.dependence import identity
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.files import read_bytes
 from calibrant.training.training_data import TrainingData, fingerprint
 
 
 def network_identity(settings: Settings, network: nn.Module | None) -> Any:
     """The name of a backbone, or the structure and the weights of a user's own module."""
     if network is None:
-        return settings.backbone.name
+        weights = settings.backbone.weights
+        if weights is None:
+            return settings.backbone.name
+        return [settings.backbone.name, hashlib.sha256(read_bytes(Path(weights))).hexdigest()]
     digest = hashlib.sha256(repr(network).encode())
     for name, value in network.state_dict().items():
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
@@ -37,6 +42,7 @@ def fit_inputs(scheme: Scheme, settings: Settings, data: TrainingData, network: 
         "seed": settings.seed,
         "network": network_identity(settings, network),
         "normalize": settings.data.normalize,
+        **({"statistics": [settings.data.mean, settings.data.std]} if settings.data.mean or settings.data.std else {}),
         "precision": settings.engine.precision,
         "augmentation": identity(settings)["augmentation"],
         "optimizer": _optimizer(settings, "fit", scheme),

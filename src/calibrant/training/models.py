@@ -6,36 +6,54 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.backbones.normalization import Normalize
+from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
-from calibrant.posteriors.ensemble import Ensemble
-from calibrant.posteriors.mean_field import MeanField
+from calibrant.slots import build, options_of
 from calibrant.training.training_data import Examples, class_count
 
 
 def assemble(
     network: nn.Module, scheme: Scheme, settings: Settings, statistics: tuple[Tensor, Tensor] | None
 ) -> nn.Module:
-    """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given."""
+    """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given.
+
+    A Bayesian scheme's is a posterior of the family in the settings, any other one's the network.
+    """
     model = network if statistics is None else Normalize(network, *statistics)
-    if not scheme.bayesian:
-        return model
-    posterior = settings.posterior
-    return MeanField(model, prior_std=posterior.prior_std, init_std=posterior.init_std, fuse=settings.engine.fuse)
+    return _posterior(model, settings) if scheme.bayesian else model
+
+
+def _posterior(model: nn.Module, settings: Settings) -> nn.Module:
+    """The family's posterior of `model`; settings that are options of the family, too, are its defaults."""
+    chosen = settings.posterior
+    general = {"prior_std": chosen.prior_std, "init_std": chosen.init_std, "fuse": settings.engine.fuse}
+    known = options_of("posterior", chosen.family)
+    options = {name: value for name, value in general.items() if name in known}
+    posterior: nn.Module = build("posterior", chosen.family, {**options, **chosen.options}, model)
+    return posterior
 
 
 _SAMPLE = 2048  # examples of a data set that is read when needed
 
 
-def input_statistics(data: Examples, normalize: bool) -> tuple[Tensor, Tensor] | None:
+def input_statistics(data: Examples, settings: DataSettings) -> tuple[Tensor, Tensor] | None:
     """Mean and standard deviation of every channel; None for tokens, 0 and 1 where `normalize` is off."""
     sample = data.inputs if isinstance(data, ArrayData) else data.take(torch.arange(min(_SAMPLE, len(data))))[0]
     if not sample.is_floating_point() and sample.dtype != torch.uint8:
         return None
-    if normalize:
-        return channel_statistics(sample)
-    return torch.zeros(sample.shape[1]), torch.ones(sample.shape[1])
+    channels = sample.shape[1]
+    if not settings.normalize:
+        return torch.zeros(channels), torch.ones(channels)
+    mean, std = channel_statistics(sample)
+    return _given("mean", settings.mean, mean), _given("std", settings.std, std)
+
+
+def _given(name: str, values: tuple[float, ...] | None, measured: Tensor) -> Tensor:
+    if values is not None and len(values) != len(measured):
+        raise ValueError(f"data.{name} has {len(values)} numbers, but the inputs have {len(measured)} channels")
+    return measured if values is None else torch.tensor(values).to(measured)
 
 
 @torch.no_grad()
@@ -53,8 +71,3 @@ def check_outputs(model: nn.Module, data: Examples) -> None:
         raise ValueError(
             f"module has {outputs} outputs, but the training data has {needed} classes; give its last layer {needed}"
         )
-
-
-def as_ensemble(model: nn.Module, members: int, seed: int) -> Ensemble:
-    """`members` draws of a Bayesian model; a deterministic one as an ensemble of one."""
-    return model.sample(members, seed) if isinstance(model, MeanField) else Ensemble.of(model)

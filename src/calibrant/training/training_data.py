@@ -67,10 +67,14 @@ def open_data(settings: DataSettings, seed: int) -> TrainingData:
     source = _located(settings.source, settings.root)
     splits: dict[str, Splits] = {}
     whole, test = _with_test(source, settings, seed, splits)
-    splits["train"] = _split(
-        whole, settings.splits, {"validation": settings.validation, "train": settings.train}, seed, stratify=True
-    )
-    parts = splits["train"].apply(whole)
+    if settings.validation_from == "test":
+        held_out, test = _halved(test, settings, seed, splits)
+        parts = {"train": whole, "validation": held_out}
+    else:
+        splits["train"] = _split(
+            whole, settings.splits, {"validation": settings.validation, "train": settings.train}, seed, stratify=True
+        )
+        parts = splits["train"].apply(whole)
     own = settings.uncertainty is None and source == "embedded"
     uncertainty: ArrayData | None = None
     ood: dict[str, Examples] = {}
@@ -95,6 +99,17 @@ def _with_test(
     whole = open_source(source, split="all")
     splits["test"] = _split(whole, None, {"test": settings.test or 0.2, "rest": None}, seed, stratify=True)
     return splits["test"].apply(whole)["rest"], splits["test"].apply(whole)["test"]
+
+
+def _halved(
+    test: ArrayData | None, settings: DataSettings, seed: int, splits: dict[str, Splits]
+) -> tuple[ArrayData, ArrayData]:
+    """Validation and test examples, both from the test part."""
+    if test is None or settings.splits is not None or settings.train is not None:
+        raise ValueError("data.validation_from=test needs a source with a test part, and neither splits nor train")
+    splits["validation"] = _split(test, None, {"validation": settings.validation, "test": None}, seed, stratify=True)
+    parts = splits["validation"].apply(test)
+    return parts["validation"], parts["test"]
 
 
 def _uncertainty(

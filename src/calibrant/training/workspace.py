@@ -12,10 +12,11 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from calibrant.backbones import build
+from calibrant.backbones import build, load_weights
 from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.posteriors.deterministic import as_posterior
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.run import MemoryRun, Run
@@ -25,13 +26,14 @@ from calibrant.training.calibrating import build_calibrator, calibrate_sets, fit
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
-from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
+from calibrant.training.models import assemble, check_outputs, input_statistics
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.selecting import (
     Scored,
     Selection,
+    build_scorer,
     build_selector,
     calibrate_scored,
     confidence_selection,
@@ -79,12 +81,12 @@ class Workspace:
         self.fabric = fabric or make_fabric(settings.engine)
         if out is None and self.fabric.world_size > 1:
             raise ValueError("out must be given with several processes: they meet in the run directory")
-        self._statistics = input_statistics(data.train, settings.data.normalize)
+        self._statistics = input_statistics(data.train, settings.data)
         check_outputs(self._fresh(Scheme()), data.train)
         build_calibrator(settings.calibrator)  # refuses wrong options before anything is trained
 
     def model(self, scheme: Scheme | str) -> nn.Module:
-        """The trained network of `scheme`, in evaluation mode: a `MeanField` for Bayesian ones."""
+        """The trained network of `scheme`, in evaluation mode: a `Posterior` for Bayesian ones."""
         scheme = _unselective(scheme)
         model = self._fresh(scheme)
         model.load_state_dict(self._trained(scheme).tensors(MODEL))
@@ -92,7 +94,7 @@ class Workspace:
 
     def ensemble(self, scheme: Scheme | str) -> Ensemble:
         """The members of `scheme` that predict: `posterior.members` draws, or the one network."""
-        return as_ensemble(self.model(scheme), self.settings.posterior.members, self._members_seed)
+        return as_posterior(self.model(scheme)).sample(self.settings.posterior.members, self._members_seed)
 
     def predictions(self, scheme: Scheme | str) -> dict[str, Predictions]:
         """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
@@ -282,6 +284,8 @@ class Workspace:
             shape, classes = self.data.train.take(torch.tensor([0]))[0].shape[1:], class_count(self.data.train)
             with seeded(derive(self.settings.seed, "network")):
                 network = build(self.settings.backbone.name, tuple(shape), classes)
+            if self.settings.backbone.weights is not None:
+                load_weights(network, self.settings.backbone.weights)
         model = assemble(network, scheme, self.settings, self._statistics)
         if self.settings.engine.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -291,6 +295,9 @@ class Workspace:
         for scheme in schemes:
             if scheme.ocm:
                 self.data.outliers_for(scheme)
+            if scheme.selective:
+                build_scorer(self.settings.outliers, self.settings.seed)  # both refuse options that do not fit
+                build_selector(self.settings.selector, self.settings.seed)
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:

@@ -1,0 +1,66 @@
+"""Weights that somebody else trained, from a checkpoint file into a network."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def load_weights(network: nn.Module, path: str | Path) -> nn.Module:
+    """Put the weights in the checkpoint `path` into `network`, and return it.
+
+    The file is a safetensors file, or one that `torch.save` wrote, read with `weights_only=True`, so that no code in it
+    runs. The weights may lie under the entry `state_dict` or `model`, and their names may begin with `module.`. Where
+    the names are not those of `network`, they are matched by position, and refused unless all shapes agree.
+    """
+    given, own = _without_counters(read_weights(path)), _without_counters(network.state_dict())
+    if given.keys() != own.keys():
+        if [value.shape for value in given.values()] != [value.shape for value in own.values()]:
+            kind = type(network).__name__
+            raise ValueError(
+                f"{path} holds {len(given)} tensors that do not fit this {kind}, which has {len(own)}:"
+                " name the backbone that it was trained with"
+            )
+        given = dict(zip(own, given.values()))
+    wrong = next((name for name, value in given.items() if value.shape != own[name].shape), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{path} has {wrong} of shape {tuple(given[wrong].shape)}, but the network needs {tuple(own[wrong].shape)}"
+        )
+    network.load_state_dict(given, strict=False)
+    return network
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The tensors in a checkpoint by name, without the prefix `module.`."""
+    content: Any = _read(Path(path))
+    for entry in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(entry), Mapping):
+            content = content[entry]
+    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ValueError(f"{path} holds no weights by name; save them with torch.save(network.state_dict(), path)")
+    return {str(name).removeprefix("module."): value for name, value in content.items()}
+
+
+def _without_counters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Without the numbers of batches that BatchNorm has seen, which older checkpoints lack."""
+    return {name: value for name, value in state.items() if value.dim() or value.is_floating_point()}
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"weights {path} do not exist; check the path")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{path} cannot be read as weights: {reason}") from None
