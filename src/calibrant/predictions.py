@@ -17,7 +17,7 @@ from torch import Tensor
 from calibrant import checks
 
 Index = int | slice | Tensor | Sequence[int]
-_BY_INPUT = ("confidence", "predicted", "labels", "selection", "ood_score", "count", "probabilities")
+_BY_INPUT = ("confidence", "predicted", "labels", "selection", "trust", "ood_score", "count", "probabilities")
 _BY_MEMBER = ("logits", "features")
 
 
@@ -41,6 +41,8 @@ class Predictions:
         predicted: (N,) the class that has it.
         labels: (N,) the truth; None where nobody knows it, as for outliers.
         selection: (N,) a selector's output, larger is accepted first; None: the confidence decides.
+        trust: (N,) in [0, 1], the probability that the answer is right in a stream that may contain outliers; None
+            where no rule estimates it.
         ood_score: (N,) larger is more outlying; None: 1 - confidence.
         scores: (N,) each, detectors' scores by name, larger is more outlying.
         count: (N,) how many inputs each row stands for, where a long table was summed up; None: one.
@@ -58,6 +60,7 @@ class Predictions:
     predicted: Any
     labels: Any = None
     selection: Any = None
+    trust: Any = None
     ood_score: Any = None
     scores: Mapping[str, Any] = field(default_factory=dict)
     count: Any = None
@@ -108,7 +111,7 @@ class Predictions:
         for name in ("predicted", "labels", "count"):
             value = getattr(self, name)
             arrays[name] = None if value is None else _aligned(name, checks.labels(name, value), level)
-        for name in ("selection", "ood_score"):
+        for name in ("selection", "trust", "ood_score"):
             value = getattr(self, name)
             arrays[name] = None if value is None else _real(name, value, level)
         if arrays["ood_score"] is None:
@@ -123,6 +126,11 @@ class Predictions:
         """(N,): what a threshold is compared with, the selector's output or else the confidence."""
         chosen = self.confidence if self.selection is None else self.selection
         return chosen.astype(np.float64) if isinstance(chosen, np.ndarray) else chosen
+
+    @property
+    def believed(self) -> Any:
+        """(N,): how probable it is said to be that the answer is right: the trust, or else the confidence."""
+        return self.confidence if self.trust is None else self.trust
 
     @property
     def correct(self) -> Any:
@@ -194,6 +202,12 @@ class Decision:
     def confidence(self) -> Tensor:
         """(N,) that probability."""
         value: Tensor = self.predictions.confidence
+        return value
+
+    @property
+    def trust(self) -> Tensor | None:
+        """(N,) the probability that the answer is right in a stream with outliers; None where the rule has none."""
+        value: Tensor | None = self.predictions.trust
         return value
 
     @property
@@ -271,6 +285,7 @@ class Decision:
         columns: dict[str, list[Any]] = {
             "predicted": [names[index] for index in predicted] if self.classes else predicted,
             "confidence": self.confidence.tolist(),
+            **({} if self.trust is None else {"trust": self.trust.tolist()}),
             "accepted": self.accepted.tolist(),
             "ood_score": self.ood_score.tolist(),
             "acceptance": self.acceptance.tolist(),

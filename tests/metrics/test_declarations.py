@@ -72,7 +72,7 @@ def test_a_measure_from_outside_is_appended() -> None:
     ],
 )
 def test_wrong_declarations_are_refused_in_one_sentence(change: dict[str, str], message: str) -> None:
-    given = {"label": "x", "direction": "lower", "unit": "percent", "sentence": "x", **change}
+    given = {"label": "x", "direction": "lower", "unit": "percent", "sentence": "x", "name": "x", **change}
     with pytest.raises(ValueError, match=re.escape(message)):
         calibrant.measure(**given)(lambda confidence: 0.0)  # type: ignore[arg-type]
 

@@ -185,6 +185,16 @@ def test_at_share_zero_trust_is_the_confidence():
     assert extreme.tolist() == [0.7]
 
 
+def test_the_largest_scores_of_float32_are_no_obstacle():
+    largest = torch.finfo(torch.float32).max
+    for share in (0.0, 0.3):
+        trust = TRUST.with_share(share).float()
+        found = trust(torch.full((3,), 0.7), torch.tensor([[-largest], [1e9], [largest]]))
+        assert bool(found.isfinite().all())
+        assert bool((found.diff() <= 0).all())
+        assert bool(trust.ratio(torch.tensor([[largest]])).isfinite())
+
+
 def test_thresholds_by_coverage_and_by_error():
     trust = fitted(0.5)
     own, _ = record(4000, 10)

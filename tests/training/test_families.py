@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -113,21 +114,11 @@ def test_a_networks_own_dropout_layers_are_used(data: TrainingData) -> None:
     assert space.ensemble("FNN").members.names == []
 
 
-@pytest.mark.parametrize("step", [3, 10, 50])
-def test_interrupted_mc_dropout_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    overrides = ("fit.epochs=5", "finetune.epochs=5", *DROPOUT)
-
-    def crash() -> None:
-        raise resume.CrashError
-
-    whole = resume.final(resume.workspace(tmp_path / "whole", "engine.checkpoint_steps=null", *overrides))
-    with monkeypatch.context() as patched:
-        resume.stop_after(patched, step, crash)
-        with pytest.raises(resume.CrashError):
-            resume.workspace(tmp_path / "parts", *overrides).model(resume.SCHEME)
-    assert resume.final(resume.workspace(tmp_path / "parts", *overrides)) == whole
+def test_killed_in_both_stages_mc_dropout_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    whole = resume.final(resume.workspace(tmp_path / "whole", "engine.checkpoint_steps=null", *DROPOUT))
+    resume.kill_within(tmp_path / "parts", "fit-CBNN", 2, *DROPOUT)
+    resume.kill_within(tmp_path / "parts", "fine-tune-CBNN-OCM", 3, *DROPOUT)
+    assert resume.final(resume.workspace(tmp_path / "parts", *DROPOUT)) == whole
 
 
 class Snapshots(Posterior):
@@ -196,6 +187,18 @@ def test_a_family_from_outside_trains_resumes_and_is_deployed(
             workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM")
     resumed = workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM")
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in resumed.state_dict().items())
+
+
+@pytest.mark.usefixtures("clean")
+def test_the_family_in_the_documentation_trains_as_written(data: TrainingData) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "posterior.md").read_text("utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "calibrant.register" in block)
+    exec(compile(code, "posterior.md", "exec"), {})
+    space = workspace(data, None, "posterior.family=averaged", "posterior.options.spread=0.02", "backbone.name=cnn-4")
+    model, ensemble = space.model("CBNN-OCM"), space.ensemble("CBNN-OCM")
+    assert len(ensemble) == 3
+    assert model.spread == 0.02
+    assert not torch.equal(model.average.module.head.weight, model.module.module.head.weight)
 
 
 def test_the_estimator_takes_a_family() -> None:

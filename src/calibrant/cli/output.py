@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from calibrant.evaluation import Row
-    from calibrant.metrics import Measure
+    from calibrant.metrics import DeclaredMeasure
 
 
 def print_json(value: Any) -> None:
@@ -37,11 +37,12 @@ def log(line: str) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table on standard output, by rank 0; as wide as the terminal, or 100 columns in a pipe."""
+    """A table on standard output, by rank 0; as wide as the terminal; in a pipe 100 characters, or 12 per column."""
     from rich.console import Console
 
     if is_main_process():
-        Console(width=None if sys.stdout.isatty() else 100, highlight=False).print(table)
+        width = None if sys.stdout.isatty() else max(100, 4 + 12 * len(table.columns))
+        Console(width=width, highlight=False).print(table)
 
 
 def plain_table(*headers: str) -> Table:
@@ -105,14 +106,14 @@ def stream_table(rows: Sequence[Row]) -> Table:
     return _table(rows, [], shown, cells)
 
 
-def _shown() -> list[Measure]:
+def _shown() -> list[DeclaredMeasure]:
     from calibrant.metrics.declarations import catalogue
 
     return [measure for measure in catalogue().values() if measure.show == "terminal"]
 
 
 def _table(
-    rows: Sequence[Row], inside: list[str], outside: list[Measure], cells: Callable[[list[Row]], Iterable[str]]
+    rows: Sequence[Row], inside: list[str], outside: list[DeclaredMeasure], cells: Callable[[list[Row]], Iterable[str]]
 ) -> Table:
     """A line for each system and coverage: name, share accepted, then columns of ID and of each OOD set."""
     table = plain_table("system", "accepted", *inside)
@@ -129,7 +130,7 @@ def _table(
     return table
 
 
-def cell(measure: Measure, row: Row, *, counted: bool = False) -> str:
+def cell(measure: DeclaredMeasure, row: Row, *, counted: bool = False) -> str:
     """The estimate above its interval; how many OOD inputs were accepted where it is undefined or, `counted`, below."""
     interval, text = row.measures[measure.name], measure.text
     accepted = f"{row.accepted_ood} of {row.n_ood}"

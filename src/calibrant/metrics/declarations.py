@@ -42,7 +42,7 @@ _OWN_COLUMNS = ("system", "wanted_coverage", "ood", "seeds", "threshold_from", "
 
 
 @dataclass(frozen=True)
-class Measure:
+class DeclaredMeasure:
     """A declared measure; `measure` explains the fields."""
 
     name: str
@@ -123,7 +123,7 @@ class Measure:
         return {name: getattr(self, name) for name in names}
 
 
-_declared: dict[str, Measure] = {}
+_declared: dict[str, DeclaredMeasure] = {}
 
 
 def measure(
@@ -170,7 +170,7 @@ def measure(
 
     def declare(function: Function) -> Function:
         chosen = name or str(getattr(function, "__name__", ""))
-        made = Measure(
+        made = DeclaredMeasure(
             chosen, function, label, direction, unit, sentence, of, dict(options or {}), show, short, position
         )
         _check(made)
@@ -180,14 +180,14 @@ def measure(
     return declare
 
 
-def catalogue() -> dict[str, Measure]:
+def catalogue() -> dict[str, DeclaredMeasure]:
     """All declared measures by name, in the order of their columns."""
     import calibrant.metrics  # noqa: F401  (whose modules declare ours)
 
     return dict(sorted(_declared.items(), key=lambda item: item[1].position))
 
 
-def _check(made: Measure) -> None:
+def _check(made: DeclaredMeasure) -> None:
     if not made.name.isidentifier() or made.name in _OWN_COLUMNS or made.name.startswith("accepted_"):
         raise ValueError(f"name must be an identifier that no table uses itself, not {made.name!r}")
     known = _declared.get(made.name)

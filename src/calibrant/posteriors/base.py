@@ -102,7 +102,11 @@ class Posterior(nn.Module):
         """Called after every step of the optimizer."""
 
     def after_epoch(self, end: EpochEnd) -> None:
-        """Called after every epoch, before its validation."""
+        """Called after every epoch, before its validation.
+
+        Under `torchrun` every rank calls it, with the buffers of rank 0 before and after; parameters must be changed
+        alike on all ranks.
+        """
 
     def sample(self, n: int, seed: int = 0) -> Ensemble:
         """`n` fixed members drawn from q as it is now, which later training does not change.

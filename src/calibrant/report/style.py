@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant.config.schemes import Scheme
-from calibrant.metrics.declarations import Measure
+from calibrant.metrics.declarations import DeclaredMeasure
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 ID_COLOR = BLUE
@@ -55,7 +55,7 @@ def _scheme(name: str) -> Scheme | None:
     return next((scheme for scheme in Scheme.all() if str(scheme) == name), None)
 
 
-def title(measure: Measure) -> str:
+def title(measure: DeclaredMeasure) -> str:
     """The label of a measure as the heading of a panel or a column.
 
     >>> from calibrant.metrics import catalogue

@@ -34,6 +34,8 @@ class BaseSelector(FittedModule, ABC):
     entropy: bool = False
     outlier_gates: Tensor | None = None  # of the outliers it was fitted to, in this process only
     calibrator: str = NONE
+    names: tuple[str, ...] | None = None  # the detectors whose scores it reads, in this order; None: those it is given
+    probability: bool = False  # whether its output is the probability that the answer is right
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from calibrant.metrics.functional import Array
 
 SEGMENTS = 4
-PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+_PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 _BEND = 10.0  # how much more a change of slope costs than a slope
 TAIL = 3.0  # standard deviations within which a score counts linearly
+FARTHEST = 1e12  # thereby finite in float32
 _LOWEST = 0.01  # quantile of the validation data below which a score is not told apart
 _ROUNDING = 1e-6  # of a log-likelihood per example
 _MOST = 5000  # rows of each kind on which detectors and penalty are chosen
@@ -86,7 +87,8 @@ def fit_ratio(validation: Array, outliers: Array, *, folds: int, seed: int) -> R
     error of the rise, and leaves again if the likelihood without it is higher than with it by as much.
     """
     center, scale = np.median(validation, axis=0), _scale(validation, outliers)
-    standard = [TAIL * np.arcsinh((scores - center) / (TAIL * scale)) for scores in (validation, outliers)]
+    relative = [np.clip((scores - center) / (TAIL * scale), -FARTHEST, FARTHEST) for scores in (validation, outliers)]
+    standard = [TAIL * np.arcsinh(scores) for scores in relative]
     knots = _knots(standard[0], standard[1])
     own, theirs = (_segments(z, knots) for z in standard)
     chosen, penalty, likelihood = _choose(own, theirs, folds=folds, seed=seed)
@@ -157,7 +159,7 @@ def _choose(validation: Array, outliers: Array, *, folds: int, seed: int) -> tup
     nothing = np.full(len(sample.outlier), -np.log(2))
     chosen = [d for d in detectors if _rises(_held_out(sample, [d])[0], nothing, sample)]
     if not chosen:
-        return (), PENALTIES[0], -float(np.log(2))
+        return (), _PENALTIES[0], -float(np.log(2))
     held_out, penalty = _held_out(sample, chosen)
     while len(chosen) > 1:
         fewer = [[d for d in chosen if d != left] for left in chosen]
@@ -178,17 +180,17 @@ def _rises(after: Array, before: Array, sample: _Sample) -> bool:
 
 def _held_out(sample: _Sample, detectors: Sequence[int]) -> tuple[Array, float]:
     """The log-likelihoods (n,) of the rows at equal parts, each by the fit without its fold, and the best penalty."""
-    design, result = sample.of(detectors), np.empty((len(PENALTIES), len(sample.fold)))
+    design, result = sample.of(detectors), np.empty((len(_PENALTIES), len(sample.fold)))
     for fold in range(sample.fold.max() + 1):
         inside = sample.fold != fold
         outlier, start = sample.outlier[inside], None
         offset = np.log((~outlier).sum() / outlier.sum())
-        for row, penalty in enumerate(PENALTIES):
+        for row, penalty in enumerate(_PENALTIES):
             start = solve(design[inside], outlier, penalty * penalty_matrix(len(detectors)), start)
             log_ratio = design[~inside] @ start + offset
             result[row, ~inside] = -np.logaddexp(0, np.where(sample.outlier[~inside], -log_ratio, log_ratio))
     best = int((result @ sample.half).argmax())
-    return result[best], PENALTIES[best]
+    return result[best], _PENALTIES[best]
 
 
 def _sample(validation: Array, outliers: Array, folds: int, rng: np.random.Generator) -> _Sample:

@@ -47,8 +47,9 @@ class DecisionRule(nn.Module):
             raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}{plugin}")
         computed = ood_score == "confidence" or ood_score in self.score_names
         self.logit_detector = None if computed else logit_detector(ood_score)
+        self.read = _read_columns(selector, self.score_names)
         if selector is not None:
-            scores = selector.columns(torch.zeros(1, len(self.score_names)), torch.ones(1, 1))
+            scores = selector.columns(torch.zeros(1, len(self.score_names))[:, self.read], torch.ones(1, 1))
             selector.relaxed(torch.ones(1), scores)  # refuses what does not fit
         _ = self.threshold
 
@@ -80,9 +81,11 @@ class DecisionRule(nn.Module):
         if self.calibrator is not None:
             predictions = self.calibrator.applied(predictions, self.calibrated_by)
         probabilities, selector = predictions.probabilities, self.selector
+        selection = None if selector is None else selector.acceptance(probabilities, scores[:, self.read])
         predictions = replace(
             predictions,
-            selection=None if selector is None else selector.acceptance(probabilities, scores),
+            selection=selection,
+            trust=selection if selector is not None and selector.probability else None,
             ood_score=self._ood_score(logits, predictions.confidence, scores),
             scores={name: scores[:, column] for column, name in enumerate(self.score_names)},
         )
@@ -93,7 +96,9 @@ class DecisionRule(nn.Module):
     def acceptance(self, probabilities: Tensor, extra: Tensor) -> Tensor:
         """What is compared with the threshold, (B,), from means over members, which are calibrated here."""
         scores, probabilities = self._scores(extra), self.calibrated(probabilities)
-        return largest(probabilities) if self.selector is None else self.selector.acceptance(probabilities, scores)
+        if self.selector is None:
+            return largest(probabilities)
+        return self.selector.acceptance(probabilities, scores[:, self.read])
 
     def calibrated(self, probabilities: Tensor) -> Tensor:
         """Calibrated probabilities (B, C) of the members' mean probabilities (B, C)."""
@@ -127,6 +132,16 @@ class DecisionRule(nn.Module):
             return scores[:, self.score_names.index(self.ood_score)]
         assert self.logit_detector is not None
         return self.logit_detector.score_rows(logits)
+
+
+def _read_columns(selector: BaseSelector | None, scores: tuple[str, ...]) -> list[int]:
+    """The columns of the outlier scores that `selector` reads."""
+    if selector is None or selector.names is None:
+        return list(range(len(scores)))
+    missing = [name for name in selector.names if name not in scores]
+    if missing:
+        raise ValueError(f"the selector reads the score {missing[0]}, but outliers has {', '.join(scores) or 'none'}")
+    return [scores.index(name) for name in selector.names]
 
 
 def _checked_calibrator(calibrator: Calibrator | None, selector: BaseSelector | None) -> str:

@@ -38,13 +38,9 @@ class SIRC(BaseSelector):
     def __init__(self, detector: str | None = None) -> None:
         super().__init__()
         self.detector = detector
+        self.names = () if detector is None else (detector,)
         self.register_buffer("center", torch.tensor(0.0))
         self.register_buffer("rate", torch.tensor(1.0))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The detector that is read."""
-        return () if self.detector is None else (self.detector,)
 
     def fit(self, validation: Predictions) -> SIRC:
         """Take a and b from ID validation data with a column of scores; no labels and no outliers are needed."""
@@ -53,10 +49,13 @@ class SIRC(BaseSelector):
         if self.detector is None or self.detector not in validation.scores:
             have = ", ".join(validation.scores) or "none"
             raise ValueError(f"detector must name one of the scores of validation ({have}), not {self.detector!r}")
-        return self.fit_arrays(validation.confidence, validation.scores[self.detector])
+        self.names = (self.detector,)
+        return self.fit_arrays(
+            validation.confidence, validation.scores[self.detector], calibrator=validation.calibrator
+        )
 
-    def fit_arrays(self, confidence: Any, score: Any) -> SIRC:
-        """`fit` on confidence (N,) and score (N,)."""
+    def fit_arrays(self, confidence: Any, score: Any, *, calibrator: str | None = None) -> SIRC:
+        """`fit` on confidence (N,), which went through `calibrator`, and score (N,)."""
         r = checks.unit_interval("confidence", confidence).detach()
         r = r.to(torch.promote_types(r.dtype, torch.float32))
         s = score_columns(checks.floating("score", score, dims=1)[:, None], r)
@@ -65,7 +64,7 @@ class SIRC(BaseSelector):
             raise ValueError("score is the same for all validation data; choose another detector")
         self.center, self.rate = mean - 3 * std, 1 / std
         self.gates = r  # for the dtype and device that forward works in
-        return self._remember(self(r, s))
+        return self._remember(self(r, s), calibrator)
 
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """G (B,) of confidence (B,) and scores (B, 1)."""
@@ -74,7 +73,7 @@ class SIRC(BaseSelector):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {"detector": self.detector}
+        return {"detector": self.detector, **super().config()}
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.calibrators.base import NONE
 from calibrant.predictions import Predictions
 from calibrant.selective.base import BaseSelector, score_columns
-from calibrant.selective.ratio import SEGMENTS, TAIL, RatioFit, fit_ratio
+from calibrant.selective.ratio import FARTHEST, SEGMENTS, TAIL, RatioFit, fit_ratio
 from calibrant.selective.stream import Share, estimate_share
 from calibrant.selective.thresholds import Threshold
 
@@ -52,6 +53,8 @@ class Trust(BaseSelector):
 
     center: Tensor
     scale: Tensor
+    names: tuple[str, ...]
+    probability = True
     knots: Tensor
     slopes: Tensor
     intercept: Tensor
@@ -63,7 +66,7 @@ class Trust(BaseSelector):
         if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
             raise ValueError(f"folds must be a whole number of at least 2, not {folds}")
         self._share, self.folds, self.seed = _share(share), folds, seed
-        self.names: tuple[str, ...] = ()
+        self.names = ()
         self.report_: RatioFit | None = None
         self.register_buffer("center", torch.empty(0))
         self.register_buffer("scale", torch.empty(0))
@@ -85,14 +88,21 @@ class Trust(BaseSelector):
         scores that may enter, all of `validation.scores` by default. About twenty outliers suffice for a first ratio.
         """
         names = tuple(validation.scores if detectors is None else detectors)
+        if validation.calibrator != outliers.calibrator:
+            raise ValueError("validation and outliers went through different calibrators; calibrate them alike first")
         for argument, part in (("validation", validation), ("outliers", outliers)):
             if part.count is not None:
                 raise ValueError(f"{argument} must have one row per input: its rows have counts")
         scores, theirs = _columns("validation", validation, names), _columns("outliers", outliers, names)
-        return self.fit_arrays(validation.confidence, scores, theirs, names)
+        return self.fit_arrays(validation.confidence, scores, theirs, names, calibrator=validation.calibrator)
 
-    def fit_arrays(self, confidence: Any, scores: Any, outlier_scores: Any, names: Sequence[str]) -> Trust:
-        """`fit` on validation confidence (N,), scores (N, S) and outliers' scores (M, S) of the detectors `names`."""
+    def fit_arrays(
+        self, confidence: Any, scores: Any, outlier_scores: Any, names: Sequence[str], *, calibrator: str | None = None
+    ) -> Trust:
+        """`fit` on validation confidence (N,), scores (N, S) and outliers' scores (M, S) of the detectors `names`.
+
+        `calibrator` is the fingerprint of the calibrator that the confidence went through, if there is one.
+        """
         r = checks.unit_interval("confidence", confidence).detach()
         r = r.to(torch.promote_types(r.dtype, torch.float32))
         s = score_columns(scores, r)
@@ -111,18 +121,19 @@ class Trust(BaseSelector):
         fitted = fit_ratio(*(part.detach().cpu().double().numpy() for part in wide), folds=self.folds, seed=self.seed)
         self.names, self.report_ = tuple(names[column] for column in fitted.chosen), fitted
         for buffer in ("center", "scale", "knots", "slopes", "intercept"):
-            setattr(self, buffer, torch.as_tensor(getattr(fitted, buffer)).to(r))
+            setattr(self, buffer, torch.as_tensor(getattr(fitted, buffer), dtype=torch.float64).to(r))
         self.reference = torch.stack([r, self.log_ratio(s[:, list(fitted.chosen)])], 1)
-        return self._assume(self._share)
+        return self._assume(self._share, calibrator)
 
     def with_share(self, share: float) -> Trust:
         """The same trust for another share of outliers, without fitting again; its threshold has to be set anew."""
-        return copy.deepcopy(self)._assume(_share(share))
+        return copy.deepcopy(self)._assume(_share(share), self.calibrator)
 
     def log_ratio(self, scores: Tensor) -> Tensor:
         """Log p(s | outlier) / p(s | ID), (B,), of scores (B, S) in the order of `names`."""
         upper = torch.cat([self.knots[:, 1:], torch.full_like(self.knots[:, :1], math.inf)], 1)
-        z = TAIL * torch.asinh((scores.to(self.knots) - self.center) / (TAIL * self.scale))
+        relative = (scores.to(self.knots) - self.center) / (TAIL * self.scale)
+        z = TAIL * torch.asinh(relative.clamp(-FARTHEST, FARTHEST))
         reach = torch.minimum(torch.maximum(z[:, :, None], self.knots), upper) - self.knots
         return (reach * self.slopes).sum((1, 2)) + self.intercept
 
@@ -164,26 +175,30 @@ class Trust(BaseSelector):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments and the names of the detectors."""
-        return {"share": self._share, "folds": self.folds, "seed": self.seed, "names": list(self.names)}
+        own = {"share": self._share, "folds": self.folds, "seed": self.seed, "names": list(self.names)}
+        return {**own, **super().config()}
 
     @classmethod
     def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trust:
         """Rebuild a fitted trust from what `config()` and `state_dict()` returned."""
         settings = dict(config)
-        names = tuple(settings.pop("names"))
+        names, calibrator = tuple(settings.pop("names")), str(settings.pop("calibrator", NONE))
         trust = cls(**settings)._restore(tensors)
-        if {len(names)} != {len(part) for part in (trust.center, trust.scale, trust.knots, trust.slopes)}:
-            raise ValueError(f"tensors do not belong to a Trust: they hold {len(trust.slopes)} detectors, not {names}")
-        trust.names = names
+        standardization = {part.shape for part in (trust.center, trust.scale)}
+        pieces = {part.shape for part in (trust.knots, trust.slopes)}
+        if standardization != {(len(names),)} or pieces != {(len(names), SEGMENTS)}:
+            raise ValueError(f"tensors do not belong to a Trust: they are not those of {len(names)} detectors")
+        trust.names, trust.calibrator = names, calibrator
+        trust.prior = torch.full_like(trust.intercept, trust.share)
         return trust
 
     def _p_id(self, log_ratio: Tensor) -> Tensor:
         return torch.sigmoid(-(log_ratio + torch.logit(self.prior)))  # where pi is 0, exactly 1
 
-    def _assume(self, share: float) -> Trust:
+    def _assume(self, share: float, calibrator: str | None) -> Trust:
         """Put `share` in force: the outputs on the validation data follow from their confidence and ratio."""
         self._share, self.prior = share, torch.full_like(self.intercept, share)
-        return self._remember(self.reference[:, 0] * self._p_id(self.reference[:, 1]))
+        return self._remember(self.reference[:, 0] * self._p_id(self.reference[:, 1]), calibrator)
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:

@@ -122,6 +122,7 @@ class Loop:
     def _close_epoch(self) -> None:
         share_buffers(self.model, self.fabric)
         self.posterior.after_epoch(EpochEnd(self.epoch + 1, self.plan.settings.epochs, self._examples))
+        share_buffers(self.model, self.fabric)
         row: EpochRow = {"epoch": self.epoch + 1, "rate": self.optimizer.param_groups[0]["lr"]}
         for name, total in self.sums.items():
             mean = sum_over_ranks(total.clone(), self.fabric) / (self.step * self.fabric.world_size)

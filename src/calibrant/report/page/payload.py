@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
 from calibrant.metrics import selective_risk
-from calibrant.metrics.declarations import Measure, catalogue
+from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.report.page.examples import Example, pick_examples, thumbnail
 from calibrant.report.style import LineStyle, title
@@ -102,11 +102,11 @@ def described(ood: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _slides(measure: Measure) -> bool:
+def _slides(measure: DeclaredMeasure) -> bool:
     return measure.at_coverage and measure.show in ("terminal", "slider")
 
 
-def _counted(measure: Measure) -> str:
+def _counted(measure: DeclaredMeasure) -> str:
     if measure.arrays == ("accepted",):
         return "id"
     return "ood" if measure.arrays == ("ood_accepted",) or (measure.ood and measure.among_accepted) else ""
