@@ -130,6 +130,26 @@ def test_dtype_is_kept(dtype):
     assert OutlierScores(names, options={"forest": {"trees": 3}}).fit(train).score(predictions(5)).dtype == dtype
 
 
+@pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "vim", "fdbd"])
+def test_a_detector_alone_says_what_it_lacks(name):
+    train, one = predictions(), slots.build("detector", name)
+    features, logits = train.features[0], train.logits[0]
+    with pytest.raises(ValueError, match="before fit"):
+        one.score(features, logits)
+    with pytest.raises(ValueError, match=r"features must be given: .* reads them"):
+        one.fit(logits=logits, labels=train.labels)
+    lacks = "labels" if one.needs_labels else "logits"
+    with pytest.raises(ValueError, match=f"{lacks} must be given: .* reads them"):
+        one.fit(features)
+    with pytest.raises(ValueError, match=r"4 entries, but .* has 90|has 90 entries, but .* has 4"):
+        one.fit(features, logits[:4], train.labels[:4])
+    one.fit(features, logits, train.labels)
+    with pytest.raises(ValueError, match="features have 4 columns, but the score was fitted to 5"):
+        one.score(features[:, :4], logits)
+    with pytest.raises(ValueError, match="features holds NaN"):
+        one.score(features * torch.nan, logits)
+
+
 def test_options_are_checked_by_name():
     assert slots.options_of("detector", "knn") == {
         "normalize": True,

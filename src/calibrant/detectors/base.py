@@ -65,6 +65,8 @@ class Detector(FittedModule, ABC):
         reads: "features" (M, D), "logits" (M, C), or both.
         needs_fit: whether it must be fitted to training data.
         needs_labels: whether its fit reads the labels of the training data.
+
+    A buffer called `center`, (D,), says how many features, of which dtype and on which device, it was fitted to.
     """
 
     label: ClassVar[str] = ""
@@ -111,19 +113,15 @@ class Detector(FittedModule, ABC):
     @torch.no_grad()
     def score(self, features: Any = None, logits: Any = None) -> Tensor:
         """Scores (M,) of features (M, D) and logits (M, C), larger = more outlying, on the device of the detector."""
-        center = getattr(self, "center", None)
-        if "features" not in self.reads:
-            features = None
-        elif isinstance(center, Tensor):
-            features = query_features(self._given("features", features), center, dims=2)
-        else:
-            features = checks.finite("features", checks.floating("features", features, dims=2))
-        if "logits" not in self.reads:
-            logits = None
-        else:
-            logits = checks.finite("logits", checks.floating("logits", self._given("logits", logits), dims=2))
-            logits = logits.to(center) if isinstance(center, Tensor) else logits
-        result: Tensor = self(features, logits)
+        center, read = getattr(self, "center", None), {"features": features, "logits": logits}
+        for name in self.reads:
+            value = self._given(name, read[name])
+            if name == "features" and isinstance(center, Tensor):
+                read[name] = query_features(value, center, dims=2)
+            else:
+                checked = checks.finite(name, checks.floating(name, value, dims=2))
+                read[name] = checked.to(center) if isinstance(center, Tensor) else checked
+        result: Tensor = self(*(value if name in self.reads else None for name, value in read.items()))
         return result
 
     def forward(self, features: Tensor | None = None, logits: Tensor | None = None) -> Tensor:
