@@ -122,8 +122,8 @@ def fit_rule(
         if outliers.certifying is None:
             raise ValueError("rule.max_error needs outliers to certify with; name some with --uncertainty")
         certificate = certified(rule, settings, validation, say(outliers.certifying), outliers.population)
-    about = {"kind": type(rule).__name__, "config": rule.config()}
-    about["certificate"] = None if certificate is None else certificate.to_dict()
+    certificate_record = None if certificate is None else certificate.to_dict()
+    about = {"kind": type(rule).__name__, "config": rule.config(), "certificate": certificate_record}
     stage.finish(about, {STATE: rule.state_dict()})
 
 

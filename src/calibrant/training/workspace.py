@@ -233,9 +233,8 @@ class Workspace:
     def _ruled(self, scheme: Scheme) -> Selection:
         """What decides for an unselective `scheme` whose answers a rule accepts."""
         check_rule(self.settings, scheme)
-        scored_stage, scored = self.with_settings(f"outliers.scores={list(self.settings.rule.detectors)}")._scored(
-            scheme
-        )
+        reading = self.with_settings(f"outliers.scores={list(self.settings.rule.detectors)}")
+        scored_stage, scored = reading._scored(scheme)
         key, calibrator = self._calibrator(scheme, scored.predictions)
         predictions, outliers = calibrate_sets(calibrator, scored.predictions), rule_outliers(self.data, self.settings)
         inputs = keys.rule_inputs(self.settings, scored_stage.key, key, outliers.fitting, outliers.certifying)
