@@ -128,8 +128,8 @@ class Predictions:
         return chosen.astype(np.float64) if isinstance(chosen, np.ndarray) else chosen
 
     @property
-    def believed(self) -> Any:
-        """(N,): how probable it is said to be that the answer is right: the trust, or else the confidence."""
+    def forecast(self) -> Any:
+        """(N,): the stated probability that the answer is right: the trust, or else the confidence."""
         return self.confidence if self.trust is None else self.trust
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,7 +20,7 @@ from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
-from calibrant.selective import BaseSelector, DecisionRule, Threshold, threshold_for_coverage
+from calibrant.selective import BaseSelector, Certificate, DecisionRule, Threshold, Trust, threshold_for_coverage
 
 if TYPE_CHECKING:
     from calibrant.deploy.saving import Backbone
@@ -41,6 +42,7 @@ class Predictor(nn.Module):
             the outlier scores.
         classes: names of the classes.
         feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
+        certificate: what was certified of the threshold; it then is the threshold, unless another is given.
         backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.
 
     Threads may share a predictor: their calls take turns.
@@ -62,8 +64,12 @@ class Predictor(nn.Module):
         classes: Sequence[str] | None = None,
         feature_layer: str | None = None,
         backbone: Backbone | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         super().__init__()
+        if certificate is not None and certificate.threshold is not None and threshold is None:
+            threshold = certificate.threshold
+        self.certificate = certificate
         FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
         self.ensemble, self.feature_layer, self.backbone = ensemble, feature_layer, backbone
         self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes, calibrator)
@@ -121,12 +127,30 @@ class Predictor(nn.Module):
         """A predictor of the same parts, with the threshold that accepts at least `coverage` of the validation data."""
         if self.selector is None:
             raise ValueError("coverage cannot be chosen: this predictor was saved without a selector")
+        return self._with(self.selector, threshold_for_coverage(self.selector.gates, coverage))
+
+    def at_error(self, error: float) -> Predictor:
+        """A predictor of the same parts that accepts an answer where its trust is at least 1 - `error`."""
+        trust = self._trust("error")
+        return self._with(trust, copy.deepcopy(trust).threshold_for_error(error))
+
+    def at_share(self, share: float) -> Predictor:
+        """A predictor of the same parts whose trust assumes that `share` of outliers, with the threshold it has now."""
+        return self._with(self._trust("share").with_share(share), self.threshold)
+
+    def _trust(self, what: str) -> Trust:
+        if not isinstance(self.selector, Trust):
+            raise ValueError(f"{what} cannot be chosen: this predictor's rule is not trust")
+        return self.selector
+
+    def _with(self, selector: BaseSelector, threshold: float | Threshold) -> Predictor:
+        """The same networks under another rule, for which no certificate holds."""
         changed = Predictor(
             self.ensemble,
             calibrator=self.calibrator,
             outliers=self.outliers,
-            selector=self.selector,
-            threshold=threshold_for_coverage(self.selector.gates, coverage),
+            selector=selector,
+            threshold=threshold,
             ood_score=self.rule.ood_score,
             classes=self.classes,
             feature_layer=self.feature_layer,

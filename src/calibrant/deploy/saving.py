@@ -30,7 +30,7 @@ from calibrant.files import RunError, checksum, read_json, read_tensors, whole, 
 from calibrant.posteriors.dropout_layers import mask_names, with_masks
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import SeparateMembers, StoredMembers
-from calibrant.selective import SIRC, BaseSelector, ConfidenceSelector, Selector, Trust
+from calibrant.selective import SIRC, BaseSelector, Certificate, ConfidenceSelector, Selector, Trust
 from calibrant.slots import recorded, required
 
 FORMAT, VERSION = "calibrant.predictor", 2  # 2 has a calibrator, which 0.1.0 would overlook; 1 is the same without
@@ -112,7 +112,10 @@ def describe(folder: str | Path) -> dict[str, Any]:
         selector, outliers = record["selector"] or {}, record["outliers"] or {}
         about: dict[str, Any] = {"calibrator": NONE if entry is None else str(entry["name"])}
         about |= {} if calibrator is None else calibrator.facts()
-        about |= {"selector": selector.get("kind"), "threshold": record["threshold"], "ood_score": record["ood_score"]}
+        about |= {"selector": selector.get("kind"), "threshold": _threshold(path, record), **_share_of(selector)}
+        about |= {"ood_score": record["ood_score"]}
+        if record.get("certificate") is not None:
+            about["certificate"] = Certificate.from_dict(record["certificate"]).sentence()
         about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
         network = (record["backbone"] or {}).get("name", "your own")
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
@@ -120,6 +123,17 @@ def describe(folder: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
+
+
+def _threshold(folder: Path, record: Mapping[str, Any]) -> Any:
+    """The threshold in force: the predictor's own, or the selector's."""
+    if record["threshold"] is not None or record["selector"] is None:
+        return record["threshold"]
+    return float(_read_part(folder, record, "selector")["tau"])
+
+
+def _share_of(selector: Mapping[str, Any]) -> dict[str, Any]:
+    return {"assumed share of outliers": selector["share"]} if selector.get("kind") == "Trust" else {}
 
 
 def _record(predictor: Predictor) -> dict[str, Any]:
@@ -145,6 +159,7 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         "calibrator": None if predictor.calibrator is None else _calibrator_record(predictor.calibrator),
         "outliers": None if predictor.outliers is None else predictor.outliers.config(),
         "selector": None if selector is None else {"kind": type(selector).__name__, **selector.config()},
+        **({} if predictor.certificate is None else {"certificate": predictor.certificate.to_dict()}),
     }
 
 
@@ -193,11 +208,17 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
         outliers=None if outliers is None else OutlierScores.from_state(outliers, tensors("outliers")),
         selector=None if kind is None else kind.from_state(selector, tensors("selector")),
         threshold=None if record["threshold"] is None else float(record["threshold"]),
+        certificate=_certificate(record),
         ood_score=record["ood_score"],
         classes=None if names is None else tuple(names),
         feature_layer=record["feature_layer"],
         backbone=backbone if module is None else None,
     )
+
+
+def _certificate(record: Mapping[str, Any]) -> Certificate | None:
+    content = record.get("certificate")
+    return None if content is None else Certificate.from_dict(content)
 
 
 def _read_part(folder: Path, record: Mapping[str, Any], part: str) -> dict[str, Tensor]:

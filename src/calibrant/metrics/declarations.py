@@ -26,6 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS: Mapping[str, str] = {
     "confidence": "confidence",
+    "forecast": "forecast",
     "correct": "correct",
     "predicted": "predicted",
     "labels": "labels",

@@ -93,9 +93,9 @@ def wrong_answers(id_correct: Any, id_accepted: Any, ood_accepted: Any, *, share
 )  # fmt: skip
 @weighted
 def stream_calibration_error(
-    id_confidence: Any,
+    id_forecast: Any,
     id_correct: Any,
-    ood_confidence: Any,
+    ood_forecast: Any,
     id_accepted: Any = None,
     ood_accepted: Any = None,
     *,
@@ -104,18 +104,19 @@ def stream_calibration_error(
 ) -> Functional:
     """The ECE of ID inputs and outliers together, in a stream with a `share` pi of outliers, which are never right.
 
-    The confidence may be any probability that the answer is right. `id_confidence` and `id_correct` (n,),
-    `ood_confidence` (k,); with `id_accepted` (n,) and `ood_accepted` (k,), of the accepted alone. Bins as in
+    The forecast is the stated probability that the answer is right: the trust of a rule that has one, else the
+    confidence. `id_forecast` and `id_correct` (n,),
+    `ood_forecast` (k,); with `id_accepted` (n,) and `ood_accepted` (k,), of the accepted alone. Bins as in
     `expected_calibration_error`, whose value it has with pi = 0.
 
     >>> stream_calibration_error([0.9, 0.9], [1, 1], [0.9, 0.9], share=0.1)
     0.0
     """
     pi, size = _share(share), checked_bins(bins)
-    level, right = confidence_and_correct(id_confidence, id_correct)
-    other = checks.unit_interval("ood_confidence", ood_confidence)
-    taken = _like("id_accepted", _flags("id_accepted", id_accepted, len(level)), "id_confidence", array(level))
-    through = _like("ood_accepted", _flags("ood_accepted", ood_accepted, len(other)), "ood_confidence", array(other))
+    level, right = confidence_and_correct(id_forecast, id_correct)
+    other = checks.unit_interval("ood_forecast", ood_forecast)
+    taken = _like("id_accepted", _flags("id_accepted", id_accepted, len(level)), "id_forecast", array(level))
+    through = _like("ood_accepted", _flags("ood_accepted", ood_accepted, len(other)), "ood_forecast", array(other))
     places = bin_index(level, size).cpu().numpy(), bin_index(other, size).cpu().numpy()
     residuals = taken * (right - array(level)), -through * array(other)
 
