@@ -14,7 +14,7 @@ from calibrant import Ensemble
 from calibrant.deploy import Decision, Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.detectors import logits as ood_scores
-from calibrant.selective import ConfidenceSelector, Selector
+from calibrant.selective import ConfidenceSelector, Selector, Training
 
 SETTINGS = {"forest": {"trees": 5}, "svm": {"components": 32}}
 
@@ -119,7 +119,7 @@ def test_constant_features_and_tokens() -> None:
     predictions = ensemble.predict([tokens])
     outliers = OutlierScores(options=SETTINGS).fit(predictions.features)
     scores = outliers.score(predictions.features)
-    selector = Selector().fit(predictions.confidence, scores, torch.ones(40))
+    selector = Selector(training=Training()).fit(predictions.confidence, scores, torch.ones(40))
     selector.threshold(0.5)
     decision = Predictor(ensemble, outliers=outliers, selector=selector)(tokens)
     assert decision.predictions.columns().isfinite().all()

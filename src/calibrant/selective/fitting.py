@@ -76,7 +76,7 @@ class FitReport:
     """Steps taken, whether the fit stopped by itself, and the objective per example at the weights kept.
 
     `gradient` is the norm of the gradient there: the largest absolute value among the derivatives of the objective per
-    example with its weight decay, over the examples fitted to. Near a minimum it is near 0.
+    example with its weight decay, over the examples fitted to. Near a smooth minimum it is near 0.
     """
 
     steps: int
