@@ -21,6 +21,7 @@ _HOMES = {
     "Scheme": "calibrant.config.schemes",
     "Selector": "calibrant.selective",
     "load": "calibrant.deploy",
+    "measure": "calibrant.metrics.catalogue",
     "register": "calibrant.slots",
 }
 _ROOMS = ["audit", "backbones", "calibrators", "data", "detectors", "evaluation", "kernels", "losses", "metrics"]
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from calibrant.deploy import Decision, Predictor, load
     from calibrant.deploy.estimator import CalibratedClassifier
     from calibrant.losses.objective import Objective
+    from calibrant.metrics.catalogue import measure
     from calibrant.posteriors.ensemble import Ensemble
     from calibrant.posteriors.mean_field import MeanField
     from calibrant.predictions import Predictions

@@ -1,6 +1,6 @@
 """Sources of data, splits, augmentation, batches.
 
-May import: checks.
+May import: checks, slots.
 """
 
 from calibrant.data.adapt import DatasetData, as_data, loader_batches

@@ -4,15 +4,12 @@ May import: files, metrics, predictions.
 """
 
 from calibrant.evaluation.curves import DEFAULT_COVERAGES, Curves, coverage_curves
-from calibrant.evaluation.measures import CURVE_MEASURES
 from calibrant.evaluation.operating_points import share_above, threshold_source, thresholds
-from calibrant.evaluation.summary import MEASURES, Resampling, Row, summarize
+from calibrant.evaluation.summary import Resampling, Row, summarize
 from calibrant.evaluation.systems import Evaluation, by_system
 
 __all__ = [
-    "CURVE_MEASURES",
     "DEFAULT_COVERAGES",
-    "MEASURES",
     "Curves",
     "Evaluation",
     "Resampling",

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.evaluation.measures import CURVE_MEASURES, accuracy_and_ece
+from calibrant.evaluation.measures import Prepared, too_few
 from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
-from calibrant.metrics.detection_at_coverage import detection_rates, is_few
+from calibrant.metrics.catalogue import Measure, catalogue
 from calibrant.metrics.functional import Array, array, bin_sums
-from calibrant.metrics.variation import ConfidencePair, confidence_bins
+from calibrant.metrics.variation import confidence_bins
 from calibrant.predictions import Predictions
 
 DEFAULT_COVERAGES = tuple(step / 20 for step in range(2, 21))
@@ -25,9 +25,10 @@ _ENTRIES = 2**22
 class Curves:
     """One system over G wanted `coverages`, one row per seed: arrays (S, G), NaN where undefined.
 
-    `threshold`, achieved `coverage`, `accepted` inputs, `accuracy`, `ece`; `ood[name][measure]` for the measures
-    `CURVE_MEASURES`, and `"accepted"`. `sums` (3, G, M) are, over all seeds, the count, the sum of the confidences and
-    the number right in each of M bins of the accepted, `ood_sums[name]` (G, M) the counts of accepted OOD inputs.
+    `threshold`, `accepted` inputs, `measures[name]` for every declared measure of ID inputs that depends on the
+    coverage, each also an attribute (`curves.ece`); `ood[set][name]` for those that need OOD inputs, and `"accepted"`.
+    `sums` (3, G, M) are, over all seeds, the count, the sum of the confidences and the number right in each of M bins
+    of the accepted, `ood_sums[set]` (G, M) the counts of accepted OOD inputs.
     """
 
     system: str
@@ -35,13 +36,18 @@ class Curves:
     threshold_from: str
     coverages: Array
     threshold: Array
-    coverage: Array
     accepted: Array
-    accuracy: Array
-    ece: Array
+    measures: Mapping[str, Array]
     ood: Mapping[str, Mapping[str, Array]]
     sums: Array
     ood_sums: Mapping[str, Array]
+
+    def __getattr__(self, name: str) -> Array:
+        measures = self.__dict__.get("measures", {})
+        if name in measures:
+            found: Array = measures[name]
+            return found
+        raise AttributeError(f"curves have no measure {name!r}; they have {', '.join(measures)}")
 
     def reliability(self, position: int) -> ReliabilityDiagram:
         """The diagram of what is accepted at `coverages[position]`, all seeds together."""
@@ -58,51 +64,55 @@ def coverage_curves(
 
 def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> Curves:
     cuts = [thresholds(evaluation, coverages) for evaluation in group]
-    inside = [_inside(evaluation.id, cut, bins) for evaluation, cut in zip(group, cuts)]
-    accepted = np.stack([part[0][:, 0] for part in inside])
-    outside = {name: _outside([(each.id, each.ood[name]) for each in group], cuts, bins) for name in group[0].ood}
+    moving = [measure for measure in catalogue().values() if measure.at_coverage]
+    inside = [measure for measure in moving if not measure.ood]
+    found = [_values(inside, [each.id], cut, bins) for each, cut in zip(group, cuts)]
+    counts = [_sums(each.id, cut, bins) for each, cut in zip(group, cuts)]
+    ood: dict[str, dict[str, Array]] = {}
+    ood_sums: dict[str, Array] = {}
+    for name in group[0].ood:
+        masses = [_sums(each.ood[name], cut, bins)[0] for each, cut in zip(group, cuts)]
+        outside = [measure for measure in moving if measure.ood]
+        values = [_values(outside, [each.id, each.ood[name]], cut, bins) for each, cut in zip(group, cuts)]
+        ood[name] = {"accepted": np.stack([mass.sum(1) for mass in masses]), **_by_name(outside, values)}
+        ood_sums[name] = np.sum(masses, axis=0)
     return Curves(
         group[0].system,
         tuple(evaluation.seed for evaluation in group),
         threshold_source(group[0]),
         np.array(coverages, np.float64),
         np.stack(cuts),
-        accepted / group[0].id.total,
-        accepted,
-        np.stack([part[0][:, 1] for part in inside]),
-        np.stack([part[0][:, 2] for part in inside]),
-        {name: dict(zip(("accepted", *CURVE_MEASURES), values)) for name, (values, _) in outside.items()},
-        np.sum([part[1] for part in inside], axis=0),
-        {name: sums for name, (_, sums) in outside.items()},
+        np.stack([part[0].sum(1) for part in counts]),
+        _by_name(inside, found),
+        ood,
+        np.sum(counts, axis=0),
+        ood_sums,
     )
 
 
-def _inside(outcome: Predictions, cuts: Array, bins: int) -> tuple[Array, Array]:
-    """Accepted, accuracy and ECE (G, 3), and the sums (3, G, M) of the reliability diagram."""
-    selective, index = accuracy_and_ece(outcome, bins), confidence_bins("confidence", outcome.confidence, bins)
-    values, sums = [], []
+def _by_name(measures: Sequence[Measure], values: Sequence[Array]) -> dict[str, Array]:
+    """The columns of `values`, (G, measures) for each seed, as (S, G) by measure."""
+    return dict(zip([measure.name for measure in measures], np.stack(values).transpose(2, 0, 1)))
+
+
+def _values(measures: Sequence[Measure], outcomes: Sequence[Predictions], cuts: Array, bins: int) -> Array:
+    """(G, measures): the measures at each threshold."""
+    prepared, parts = Prepared(measures, outcomes, bins), []
+    for block in _blocks(cuts, sum(map(len, outcomes))):
+        kept = [_kept(outcome, block) for outcome in outcomes]
+        every = [np.broadcast_to(outcome.weights, part.shape) for outcome, part in zip(outcomes, kept)]
+        parts.append(prepared.under(every, kept, too_few([part.sum(1) for part in kept])))
+    return np.concatenate(parts)
+
+
+def _sums(outcome: Predictions, cuts: Array, bins: int) -> Array:
+    """Per bin of the accepted, (G, M) each: the count and, where labels are known, the sums of confidence and right."""
+    index, parts = confidence_bins("confidence", outcome.confidence, bins), []
     for block in _blocks(cuts, len(outcome)):
         kept = _kept(outcome, block)
-        values.append(np.column_stack([kept.sum(1), selective.under(kept)]))
-        parts = (kept, kept * outcome.confidence, kept * outcome.correct)
-        sums.append(np.stack([bin_sums(index, part, bins) for part in parts]))
-    return np.concatenate(values), np.concatenate(sums, axis=1)
-
-
-def _outside(pairs: list[tuple[Predictions, Predictions]], cuts: list[Array], bins: int) -> tuple[Array, Array]:
-    """Of one OOD set: how many inputs are accepted, then `CURVE_MEASURES`, (6, S, G); the counts per bin (G, M)."""
-    values, sums = [], []
-    for (inside, outside), cut in zip(pairs, cuts):
-        pair = ConfidencePair.of(inside.confidence, outside.confidence, bins)
-        blocks = _blocks(cut, len(inside) + len(outside))
-        parts = [pair.histograms(_kept(inside, block), _kept(outside, block)) for block in blocks]
-        masses = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-        accepted = masses[0].sum(1), masses[1].sum(1)
-        totals = np.full(len(cut), inside.total, np.float64), np.full(len(cut), outside.total, np.float64)
-        rates = detection_rates(*masses, *totals, few=is_few(*accepted))
-        values.append(np.column_stack([accepted[1], rates]).T)
-        sums.append(masses[1])
-    return np.stack(values, axis=1), np.sum(sums, axis=0)
+        values = [kept] if outcome.labels is None else [kept, kept * outcome.confidence, kept * outcome.correct]
+        parts.append(np.stack([bin_sums(index, value, bins) for value in values]))
+    return np.concatenate(parts, axis=1)
 
 
 def _kept(outcome: Predictions, cuts: Array) -> Array:

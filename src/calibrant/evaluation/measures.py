@@ -1,66 +1,125 @@
-"""The measures of a system at a threshold, as functionals of how much each input counts.
+"""The declared measures of a system at a threshold, as functionals of how much each input counts.
 
-They are those of `calibrant.metrics`, evaluated on the accepted inputs. The threshold is held fixed, as in a system
-that is deployed: resampling the test data does not move it.
+What is accepted is told by the weights: a rejected input has weight 0 among the accepted. The threshold is held fixed,
+as in a system that is deployed: resampling the test data does not move it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant.metrics import accuracy, aurc, auroc, expected_calibration_error, fpr_at_tpr
-from calibrant.metrics.detection_at_coverage import detection_rates, is_few
+from calibrant.metrics.catalogue import ARGUMENTS, Measure
+from calibrant.metrics.detection_at_coverage import is_few
 from calibrant.metrics.functional import Array, Functional, functional_of
+from calibrant.metrics.intervals import looped
 from calibrant.metrics.resampling import seed_shares
-from calibrant.metrics.variation import ConfidencePair
 from calibrant.predictions import Predictions
 
-ID_MEASURES = ("coverage", "accuracy", "ece", "aurc")
-CURVE_MEASURES = ("ood_acceptance", "detection", "detection_corrected", "system_rate", "system_rate_corrected")
-OOD_MEASURES = (*CURVE_MEASURES, "auroc", "fpr95")
+Weights = Sequence[Array]
 
 
-def accuracy_and_ece(outcome: Predictions, bins: int) -> Functional:
-    """Accuracy and ECE of the accepted ID inputs, (R, 2), under weights (R, n) that are 0 for the rejected."""
-    right = functional_of(accuracy, outcome.correct)
-    error = functional_of(expected_calibration_error, outcome.confidence, outcome.correct, bins=bins)
-    return Functional((len(outcome),), lambda kept: np.stack([right.under(kept), error.under(kept)], axis=1))
+class Prepared:
+    """Declared `measures` of one system on its data, to be evaluated at any threshold and under any weights.
+
+    `outcomes` are the ID inputs and, for measures that need them, the OOD inputs. A measure that is not evaluated under
+    weights, but called with rows, is undefined where a row of the data stands for many inputs.
+    """
+
+    def __init__(self, measures: Sequence[Measure], outcomes: Sequence[Predictions], bins: int) -> None:
+        self.measures, self.outcomes = list(measures), list(outcomes)
+        self._ready = [_Ready.of(measure, outcomes, bins) for measure in measures]
+
+    def under(self, weights: Weights, kept: Weights, few: NDArray[np.bool_]) -> Array:
+        """(R, measures): their values under `weights`, (R, n) for each outcome, of which those `kept` are accepted.
+
+        `few`, one or (R,), says where too few are accepted for ID and OOD inputs to be compared.
+        """
+        split = None
+        if any(ready.measure.takes_accepted for ready in self._ready):
+            split = [np.concatenate([taken, every - taken], axis=1) for every, taken in zip(weights, kept)]
+        columns = np.full((len(weights[0]), len(self._ready)), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
+            for column, ready in enumerate(self._ready):
+                measure = ready.measure
+                chosen = split if split and measure.takes_accepted else kept if measure.among_accepted else weights
+                values = ready.under([chosen[sample] for sample in ready.samples])
+                columns[:, column] = np.where(few, np.nan, values) if ready.compares else values
+        return columns
+
+    def at(self, threshold: float) -> Functional:
+        """The measures at `threshold`: a functional with values (R, measures)."""
+        masks = [outcome.acceptance >= threshold for outcome in self.outcomes]
+        few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, self.outcomes)])
+
+        def under(*weights: Array) -> Array:
+            return self.under(weights, [row * mask for row, mask in zip(weights, masks)], few)
+
+        low, high = np.array([measure.bounds for measure in self.measures]).reshape(-1, 2).T
+        return Functional(tuple(map(len, self.outcomes)), under, (low, high))
 
 
-def id_measures(outcome: Predictions, threshold: float, bins: int) -> Functional:
-    """`ID_MEASURES` at `threshold`: a functional with values (R, 4)."""
-    selective = accuracy_and_ece(outcome, bins)
-    order = functional_of(aurc, outcome.acceptance, outcome.correct)
-    accepted = outcome.acceptance >= threshold
+@dataclass(frozen=True)
+class _Ready:
+    """A measure with the arrays it is of: which of the samples these are from, and its values under their weights."""
 
-    def under(weights: Array) -> Array:
-        kept = weights * accepted
-        coverage = kept.sum(1) / weights.sum(1)
-        return np.column_stack([coverage, selective.under(kept), order.under(weights)])
+    measure: Measure
+    samples: tuple[int, ...]
+    under: Callable[[Weights], Array]
 
-    return Functional((len(outcome),), under)
+    @property
+    def compares(self) -> bool:
+        return self.measure.ood and self.measure.among_accepted
+
+    @classmethod
+    def of(cls, measure: Measure, outcomes: Sequence[Predictions], bins: int) -> _Ready:
+        places = [1 if measure.ood and name.startswith("ood_") else 0 for name in measure.arrays]
+        samples = tuple(sorted(set(places)))
+        arrays = [_array(measure, name, outcomes[place]) for name, place in zip(measure.arrays, places)]
+        options: dict[str, Any] = {**measure.options, **({"bins": bins} if measure.takes_bins else {})}
+        if measure.weighted:
+            named = dict(zip(measure.arrays, arrays))
+            functional = functional_of(measure.function, **named, **options)
+        elif any(outcomes[sample].count is not None for sample in samples):
+            return cls(measure, samples, lambda weights: np.full(len(weights[0]), np.nan))
+        else:
+            functional = looped(_called(measure, options), arrays, {}, places)
+        return cls(measure, samples, lambda weights: functional.under(*weights))
 
 
-def ood_measures(inside: Predictions, outside: Predictions, threshold: float, bins: int) -> Functional:
-    """`OOD_MEASURES` at `threshold`: values (R, 7), NaN where fewer than 30 of either are accepted."""
-    pair = ConfidencePair.of(inside.confidence, outside.confidence, bins)
-    masks = inside.acceptance >= threshold, outside.acceptance >= threshold
-    few = is_few(masks[0] @ inside.weights, masks[1] @ outside.weights)
-    orders = () if few else (auroc, fpr_at_tpr)
-    ranking = [functional_of(order, inside.ood_score[masks[0]], outside.ood_score[masks[1]]) for order in orders]
+def _array(measure: Measure, argument: str, outcome: Predictions) -> Any:
+    """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, where it needs to know."""
+    name = argument.removeprefix("id_").removeprefix("ood_") if measure.ood else argument
+    if name == "accepted":
+        return np.repeat([True, False], len(outcome))
+    values = getattr(outcome, ARGUMENTS[name])
+    return np.concatenate([values, values]) if measure.takes_accepted else values
 
-    def under(id_weights: Array, ood_weights: Array) -> Array:
-        values = np.full((len(id_weights), len(OOD_MEASURES)), np.nan)
-        masses = pair.histograms(id_weights * masks[0], ood_weights * masks[1])
-        values[:, :5] = detection_rates(*masses, id_weights.sum(1), ood_weights.sum(1), few=few)
-        with np.errstate(invalid="ignore"):  # a resample in which nothing is accepted gives NaN, and is left out
-            for column, order in enumerate(ranking, start=5):
-                values[:, column] = order.under(id_weights[:, masks[0]], ood_weights[:, masks[1]])
-        return values
 
-    return Functional((len(inside), len(outside)), under)
+def _called(measure: Measure, options: dict[str, Any]) -> Callable[..., float]:
+    """The function of a measure from outside, called by name and checked; NaN of no inputs."""
+
+    def call(*arrays: Any) -> float:
+        if not all(map(len, arrays)):
+            return math.nan
+        value = measure.function(**dict(zip(measure.arrays, arrays)), **options)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            message = f"measure {measure.name} returned {type(value).__name__}; it must return one number"
+            raise ValueError(message) from None
+
+    return call
+
+
+def too_few(accepted: Sequence[Array | float]) -> NDArray[np.bool_]:
+    """Whether too few ID or OOD inputs are accepted to be compared; without OOD inputs there is nothing to compare."""
+    return is_few(*accepted) if len(accepted) == 2 else np.asarray(False)
 
 
 def mean_over_seeds(functionals: Sequence[Functional]) -> Functional:

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from calibrant.evaluation.measures import ID_MEASURES, OOD_MEASURES, id_measures, mean_over_seeds, ood_measures
+from calibrant.evaluation.measures import Prepared, mean_over_seeds
 from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics import Band, Interval
+from calibrant.metrics.catalogue import Measure, catalogue
 from calibrant.metrics.functional import Functional
 from calibrant.metrics.resampling import resampled_band
 from calibrant.predictions import Predictions
 
-MEASURES = (*ID_MEASURES, *OOD_MEASURES)
+MISSING = Interval(math.nan, math.nan, math.nan)
+CALLED = 100
+"""The most resamples for measures that are called once per resample."""
 
 
 @dataclass(frozen=True)
 class Row:
     """What was measured of one system at one wanted coverage against one OOD set (None: no OOD set at hand).
 
-    Measures are fractions; NaN means undefined: of accepted inputs when none is accepted, `detection`, `auroc` and
-    `fpr95` when fewer than 30 of either kind are. `accepted_id` and `accepted_ood` are the fewest over the seeds.
-    `detection` is (1 + TV) / 2 between accepted ID and accepted OOD inputs, `system_rate` counts a rejection as a
-    detection; the corrected ones have the bias of a histogram taken out. `auroc` and `fpr95` are of the accepted, by
-    the OOD score; `aurc` is of the whole curve, whatever the coverage.
+    `measures` holds every measure of `calibrant.metrics.catalogue` by name, in its order, and each is an attribute too:
+    `row.ece`. Percentages are fractions; NaN means undefined: of accepted inputs when none is accepted, what compares
+    accepted ID and OOD inputs when fewer than 30 of either kind are, what needs OOD inputs when there are none.
+    `accepted_id` and `accepted_ood` are the fewest over the seeds.
     """
 
     system: str
@@ -40,28 +42,22 @@ class Row:
     n_ood: int
     accepted_id: int
     accepted_ood: int
-    coverage: Interval
-    accuracy: Interval
-    ece: Interval
-    aurc: Interval
-    ood_acceptance: Interval
-    detection: Interval
-    detection_corrected: Interval
-    system_rate: Interval
-    system_rate_corrected: Interval
-    auroc: Interval
-    fpr95: Interval
+    measures: Mapping[str, Interval]
+
+    def __getattr__(self, name: str) -> Interval:
+        measures = self.__dict__.get("measures", {})
+        if name in measures:
+            found: Interval = measures[name]
+            return found
+        raise AttributeError(f"a row has no measure {name!r}; it has {', '.join(measures)}")
 
     def flat(self) -> dict[str, Any]:
         """One level of JSON values, for CSV and Parquet: `accuracy`, `accuracy_low`, `accuracy_high`; None for NaN."""
-        result: dict[str, Any] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, Interval):
-                result[item.name] = _plain(value.estimate)
-                result[f"{item.name}_low"], result[f"{item.name}_high"] = _plain(value.low), _plain(value.high)
-            else:
-                result[item.name] = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        about = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "measures"}
+        result: dict[str, Any] = {**about, "seeds": " ".join(map(str, self.seeds))}
+        for name, value in self.measures.items():
+            result[name] = _plain(value.estimate)
+            result[f"{name}_low"], result[f"{name}_high"] = _plain(value.low), _plain(value.high)
         return result
 
 
@@ -71,19 +67,26 @@ def _plain(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are made; `resamples=None` takes 1000, and fewer above 2,000 inputs, down to 200."""
+    """How intervals are made; `resamples=None` takes 1000, and fewer above 2,000 inputs, down to 200.
+
+    Measures that are called once per resample take 100 at most.
+    """
 
     resamples: int | None = None
     level: float = 0.95
     seed: int = 0
 
-    def band(self, functional: Functional, outcomes: Sequence[Predictions]) -> Band:
-        """Intervals of each entry of `functional`, whose first samples are `outcomes` and whose others are of ones."""
+    def band(self, functional: Functional, outcomes: Sequence[Predictions], *, most: int | None = None) -> Band:
+        """Intervals of each entry of `functional`, whose first samples are `outcomes` and whose others are of ones.
+
+        `most` limits the number of resamples.
+        """
         counts = None
         if any(outcome.count is not None for outcome in outcomes):
             counts = [outcome.weights for outcome in outcomes]
             counts += [np.ones(size) for size in functional.sizes[len(outcomes) :]]
         resamples = self.resamples or _default_resamples(sum(functional.sizes))
+        resamples = resamples if most is None else min(most, resamples)
         return resampled_band(functional, counts, resamples=resamples, level=self.level, seed=self.seed)
 
 
@@ -108,39 +111,68 @@ def summarize(
     itself rough. Thresholds are held fixed. They come from validation data or, said in `threshold_from`, from the test
     data.
     """
-    rows = []
+    rows, how = [], resampling or Resampling()
     for group in by_system(evaluations).values():
         levels = np.stack([thresholds(evaluation, coverages) for evaluation in group])
+        system = _System(group, bins, how)
         for wanted, cut in zip(coverages, levels.T):
-            rows += _rows(group, float(wanted), [float(c) for c in cut], bins, resampling or Resampling())
+            rows += system.rows(float(wanted), [float(c) for c in cut])
     return rows
 
 
-def _rows(group: list[Evaluation], wanted: float, cuts: list[float], bins: int, how: Resampling) -> list[Row]:
-    first = group[0]
-    parts = [id_measures(evaluation.id, cut, bins) for evaluation, cut in zip(group, cuts)]
-    inside = how.band(mean_over_seeds(parts), [first.id])
-    common: dict[str, Any] = {
-        "system": first.system,
-        "wanted_coverage": wanted,
-        "seeds": tuple(evaluation.seed for evaluation in group),
-        "threshold_from": threshold_source(first),
-        "n_id": first.id.total,
-        "accepted_id": min(_accepted(evaluation.id, cut) for evaluation, cut in zip(group, cuts)),
-        **dict(zip(ID_MEASURES, inside.intervals())),
-    }
-    if not first.ood:
-        undefined: dict[str, Any] = dict.fromkeys(OOD_MEASURES, Interval(math.nan, math.nan, math.nan))
-        return [Row(ood=None, n_ood=0, accepted_ood=0, **common, **undefined)]
-    rows = []
-    for name in first.ood:
-        outcomes = [evaluation.ood[name] for evaluation in group]
-        parts = [ood_measures(each.id, outcome, cut, bins) for each, outcome, cut in zip(group, outcomes, cuts)]
-        outside = how.band(mean_over_seeds(parts), [first.id, outcomes[0]])
-        accepted = min(_accepted(outcome, cut) for outcome, cut in zip(outcomes, cuts))
-        measures: dict[str, Any] = dict(zip(OOD_MEASURES, outside.intervals()))
-        rows.append(Row(ood=name, n_ood=outcomes[0].total, accepted_ood=accepted, **common, **measures))
-    return rows
+class _System:
+    """The evaluations of one system, one per seed; what does not depend on the threshold is measured once."""
+
+    def __init__(self, group: list[Evaluation], bins: int, how: Resampling) -> None:
+        self.group, self.bins, self.how = group, bins, how
+        self.sets: list[str | None] = [*group[0].ood] or [None]
+        self.known = list(catalogue().values())
+        cuts = [-math.inf] * len(group)
+        self.inside = self._intervals(self._some(ood=False, at_coverage=False), None, cuts)
+        self.outside = {
+            name: self._intervals(self._some(ood=True, at_coverage=False), name, cuts)
+            for name in self.sets
+            if name is not None
+        }
+
+    def rows(self, wanted: float, cuts: list[float]) -> list[Row]:
+        """One row per OOD set at a wanted coverage, with the thresholds of the seeds."""
+        inside = self.inside | self._intervals(self._some(ood=False, at_coverage=True), None, cuts)
+        return [self._row(wanted, cuts, name, inside) for name in self.sets]
+
+    def _row(self, wanted: float, cuts: list[float], name: str | None, inside: dict[str, Interval]) -> Row:
+        first, measured = self.group[0], dict(inside)
+        accepted_ood = n_ood = 0
+        if name is not None:
+            measured |= self.outside[name] | self._intervals(self._some(ood=True, at_coverage=True), name, cuts)
+            accepted_ood = min(_accepted(each.ood[name], cut) for each, cut in zip(self.group, cuts))
+            n_ood = first.ood[name].total
+        return Row(
+            system=first.system,
+            wanted_coverage=wanted,
+            ood=name,
+            seeds=tuple(evaluation.seed for evaluation in self.group),
+            threshold_from=threshold_source(first),
+            n_id=first.id.total,
+            n_ood=n_ood,
+            accepted_id=min(_accepted(evaluation.id, cut) for evaluation, cut in zip(self.group, cuts)),
+            accepted_ood=accepted_ood,
+            measures={measure.name: measured.get(measure.name, MISSING) for measure in self.known},
+        )
+
+    def _some(self, *, ood: bool, at_coverage: bool) -> list[Measure]:
+        return [measure for measure in self.known if (measure.ood, measure.at_coverage) == (ood, at_coverage)]
+
+    def _intervals(self, measures: Iterable[Measure], ood: str | None, cuts: list[float]) -> dict[str, Interval]:
+        found: dict[str, Interval] = {}
+        for weighted in (True, False):
+            chosen = [measure for measure in measures if measure.weighted == weighted]
+            if chosen:
+                data = [[each.id] if ood is None else [each.id, each.ood[ood]] for each in self.group]
+                parts = [Prepared(chosen, outcomes, self.bins).at(cut) for outcomes, cut in zip(data, cuts)]
+                band = self.how.band(mean_over_seeds(parts), data[0], most=None if weighted else CALLED)
+                found |= zip([measure.name for measure in chosen], band.intervals())
+        return found
 
 
 def _accepted(outcome: Predictions, cut: float) -> int:

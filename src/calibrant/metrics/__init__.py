@@ -13,20 +13,31 @@ from calibrant.metrics.calibration import (
     maximum_calibration_error,
     reliability_diagram,
 )
+from calibrant.metrics.catalogue import Measure, catalogue, measure
 from calibrant.metrics.detection import aupr, auroc, fpr_at_tpr
 from calibrant.metrics.detection_at_coverage import (
     DetectionAtCoverage,
+    detection_with_rejections,
     ood_detection_at_coverage,
     selective_detection_probability,
     system_detection_rate,
 )
 from calibrant.metrics.intervals import bootstrap, bootstrap_band, bootstrap_difference
 from calibrant.metrics.kernel_calibration import mmce, selective_mmce
+from calibrant.metrics.outlier_stream import (
+    error_rate,
+    outliers_accepted,
+    stream_aurc,
+    stream_calibration_error,
+    stream_risk,
+    wrong_answers,
+)
 from calibrant.metrics.resampling import Band, Interval
-from calibrant.metrics.risk import RiskCoverage, aurc, risk_coverage, selective_risk
+from calibrant.metrics.risk import RiskCoverage, augrc, aurc, risk_coverage, selective_risk
 from calibrant.metrics.scoring import accuracy, brier_score, negative_log_likelihood
 from calibrant.metrics.selection import (
     Selective,
+    accepted_share,
     coverage,
     selective,
     selective_accuracy,
@@ -39,10 +50,13 @@ __all__ = [
     "Band",
     "DetectionAtCoverage",
     "Interval",
+    "Measure",
     "ReliabilityDiagram",
     "RiskCoverage",
     "Selective",
+    "accepted_share",
     "accuracy",
+    "augrc",
     "aupr",
     "aurc",
     "auroc",
@@ -51,15 +65,20 @@ __all__ = [
     "bootstrap_band",
     "bootstrap_difference",
     "brier_score",
+    "catalogue",
     "classwise_calibration_error",
     "coverage",
+    "detection_with_rejections",
+    "error_rate",
     "expected_calibration_error",
     "fpr_at_tpr",
     "maximum_calibration_error",
+    "measure",
     "mmce",
     "negative_log_likelihood",
     "ood_detection_at_coverage",
     "ood_detection_probability",
+    "outliers_accepted",
     "reliability_diagram",
     "risk_coverage",
     "selective",
@@ -68,7 +87,11 @@ __all__ = [
     "selective_detection_probability",
     "selective_mmce",
     "selective_risk",
+    "stream_aurc",
+    "stream_calibration_error",
+    "stream_risk",
     "system_detection_rate",
     "threshold_at_coverage",
     "total_variation",
+    "wrong_answers",
 ]

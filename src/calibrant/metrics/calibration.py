@@ -11,7 +11,8 @@ from torch import Tensor
 
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
-from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, weighted
 
 Binning = Literal["width", "mass"]
 
@@ -80,7 +81,8 @@ def bin_accuracy(confidence: Any, correct: Any, bins: int = 15, *, binning: Binn
     return Functional((len(right),), under)
 
 
-@measure
+@measure("ECE", "lower", "percent", "expected calibration error of the accepted ID inputs", name="ece", position=12)
+@weighted
 def expected_calibration_error(
     confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width"
 ) -> Functional:
@@ -100,7 +102,7 @@ def expected_calibration_error(
     return Functional((len(residual),), under)
 
 
-@measure
+@weighted
 def maximum_calibration_error(
     confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width"
 ) -> Functional:
@@ -121,7 +123,7 @@ def maximum_calibration_error(
     return Functional((len(residual),), under)
 
 
-@measure
+@weighted
 def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15) -> Functional:
     """The mean over classes c of the ECE of p_c as the probability of class c, in [0, 1].
 

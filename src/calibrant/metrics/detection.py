@@ -12,13 +12,15 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.metrics.arguments import fraction, scores
-from calibrant.metrics.functional import Array, Functional, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Array, Functional, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 PositiveClass = Literal["ood", "id"]
 
 
-@measure
+@measure("AUROC", "higher", "percent", "of the OOD score, accepted inputs", of="accepted ID and OOD", position=40)
+@weighted
 def auroc(id_scores: Any, ood_scores: Any) -> Functional:
     """The probability that an OOD point (k,) scores above an ID point (n,), a tie counting one half.
 
@@ -34,7 +36,7 @@ def auroc(id_scores: Any, ood_scores: Any) -> Functional:
     return _ranking(id_scores, ood_scores, "ood", area)
 
 
-@measure
+@weighted
 def aupr(id_scores: Any, ood_scores: Any, *, positive: PositiveClass = "ood") -> Functional:
     """The average precision, sum over thresholds of (recall gained) x precision, `positive` being what is to be found.
 
@@ -52,7 +54,11 @@ def aupr(id_scores: Any, ood_scores: Any, *, positive: PositiveClass = "ood") ->
     return _ranking(id_scores, ood_scores, positive, average_precision)
 
 
-@measure
+@measure(
+    "FPR95", "lower", "percent", "share of ID inputs flagged where 95 % of the OOD inputs are, accepted inputs",
+    of="accepted ID and OOD", name="fpr95", show="markdown", position=41,
+)  # fmt: skip
+@weighted
 def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: PositiveClass = "ood") -> Functional:
     """The smallest false-positive rate at a true-positive rate of at least `tpr`.
 

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import checks
 from calibrant.metrics.arguments import acceptance_or_confidence
-from calibrant.metrics.functional import Array, Functional, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Array, Functional, array, weighted
 from calibrant.metrics.selection import Rule, threshold_rule
 from calibrant.metrics.variation import ConfidencePair, detection_probability, variation_under
 
@@ -43,7 +45,7 @@ class DetectionAtCoverage:
         return not is_few(self.accepted_id, self.accepted_ood)
 
 
-@measure
+@weighted
 def selective_detection_probability(
     id_confidence: Any,
     ood_confidence: Any,
@@ -69,7 +71,7 @@ def selective_detection_probability(
     return Functional(case.pair.sizes, under, (0.5, 1.0))
 
 
-@measure
+@weighted
 def system_detection_rate(
     id_confidence: Any,
     ood_confidence: Any,
@@ -97,6 +99,39 @@ def system_detection_rate(
         return system_rate(*case.accepted(id_weights, ood_weights), *totals, corrected=corrected)
 
     return Functional(case.pair.sizes, under)
+
+
+@measure(
+    "whole system", "higher", "percent", "OOD detection where a rejection counts as one",
+    of="all ID and OOD", name="system_rate", show="markdown", position=32,
+)  # fmt: skip
+@measure(
+    "whole system, corrected", "higher", "percent", "the same with the bias of its histograms taken out",
+    of="all ID and OOD", name="system_rate_corrected", options={"corrected": True}, show="page", position=33,
+)  # fmt: skip
+@weighted
+def detection_with_rejections(
+    id_confidence: Any,
+    ood_confidence: Any,
+    id_accepted: Any,
+    ood_accepted: Any,
+    bins: int = 15,
+    *,
+    corrected: bool = False,
+) -> Functional:
+    """`system_detection_rate` where it is known which points are accepted, `id_accepted` (n,) and `ood_accepted` (k,).
+
+    >>> detection_with_rejections([0.9, 0.9], [0.9, 0.2], [1, 1], [1, 0])
+    0.75
+    """
+    pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
+    inside, outside = (array(checks.tensor("accepted", flags)) for flags in (id_accepted, ood_accepted))
+
+    def under(id_weights: Array, ood_weights: Array) -> Array:
+        masses = pair.histograms(id_weights * inside, ood_weights * outside)
+        return system_rate(*masses, id_weights.sum(1), ood_weights.sum(1), corrected=corrected)
+
+    return Functional(pair.sizes, under)
 
 
 def ood_detection_at_coverage(

@@ -22,18 +22,19 @@ from torch import Tensor
 P = ParamSpec("P")
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Bounds = tuple[float | Array, float | Array]
 
 
 @dataclass(frozen=True)
 class Functional:
     """`under(*weights)` maps one (R, n) array of weights per independent sample to R values, shape (R,) or (R, k).
 
-    `sizes` holds n for each sample; `bounds` the range in which the true quantity lies.
+    `sizes` holds n for each sample; `bounds` the range in which the true quantity lies, one for all k values or (k,).
     """
 
     sizes: tuple[int, ...]
     under: Callable[..., Array]
-    bounds: tuple[float, float] = (0.0, 1.0)
+    bounds: Bounds = (0.0, 1.0)
 
     def value(self, counts: Sequence[Array] | None = None) -> Array:
         """The measure itself: under equal weights, or with `counts` (n,) for each sample where rows stand for many."""
@@ -44,7 +45,7 @@ class Functional:
 _BUILDERS: dict[Callable[..., Any], Callable[..., Functional]] = {}
 
 
-def measure(build: Callable[P, Functional]) -> Callable[P, float]:
+def weighted(build: Callable[P, Functional]) -> Callable[P, float]:
     """Turn a function that builds a `Functional` into the measure that evaluates it."""
 
     @functools.wraps(build)

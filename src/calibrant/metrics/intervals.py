@@ -5,7 +5,7 @@ Our own measures are evaluated under many resamples at once; any other function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,14 +102,14 @@ def _functional(
     measure: Callable[..., Any], arrays: Sequence[Any], options: dict[str, Any], groups: Sequence[int] | None
 ) -> Functional:
     if not is_measure(measure):
-        return _looped(measure, arrays, options, groups)
+        return looped(measure, arrays, options, groups)
     if groups is not None:
         raise ValueError("groups is for functions of your own: this measure knows which arrays belong together")
     return functional_of(measure, *arrays, **options)
 
 
-def _looped(
-    measure: Callable[..., Any], arrays: Sequence[Any], options: dict[str, Any], groups: Sequence[int] | None
+def looped(
+    measure: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any], groups: Sequence[int] | None
 ) -> Functional:
     """A function of arrays as a functional of integer counts: a point that counts twice is passed twice."""
     values = [value if isinstance(value, Tensor) else np.asarray(value) for value in arrays]

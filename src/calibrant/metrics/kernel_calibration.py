@@ -11,10 +11,10 @@ from torch import Tensor
 from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 from calibrant.metrics.arguments import confidence_and_correct
-from calibrant.metrics.functional import Array, Functional, array, divide, measure
+from calibrant.metrics.functional import Array, Functional, array, divide, weighted
 
 
-@measure
+@weighted
 def mmce(confidence: Any, correct: Any, width: float = 0.4) -> Functional:
     """MMCE = sqrt(1 / n^2 sum_ij (c_i - r_i)(c_j - r_j) exp(-|r_i - r_j| / width)), in [0, 1].
 
@@ -28,7 +28,7 @@ def mmce(confidence: Any, correct: Any, width: float = 0.4) -> Functional:
     return _kernel_error(level, right, np.ones(len(right)), width)
 
 
-@measure
+@weighted
 def selective_mmce(confidence: Any, correct: Any, selection: Any, width: float = 0.2) -> Functional:
     """The normalized selective MMCE, with g_i the `selection` (n,): 0 or 1, or a soft selector's output in [0, 1].
 

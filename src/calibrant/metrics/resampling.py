@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from calibrant.metrics.functional import Array, Functional, Indices
+from calibrant.metrics.functional import Array, Bounds, Functional, Indices
 
 Method = Literal["basic", "percentile"]
 _ENTRIES = 2**21
@@ -64,7 +64,7 @@ def limits(
     estimate: Array | float,
     draws: Array,
     level: float,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
+    bounds: Bounds = (-np.inf, np.inf),
     method: Method = "basic",
 ) -> tuple[Array, Array]:
     """Lower and upper limit of `estimate`, () or (k,), from its value in R resamples, `draws` (R,) or (R, k).

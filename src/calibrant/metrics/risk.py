@@ -10,7 +10,8 @@ import numpy as np
 
 from calibrant import checks
 from calibrant.metrics.arguments import fraction, scores
-from calibrant.metrics.functional import Array, Functional, array, curve, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Array, Functional, array, curve, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 
@@ -34,7 +35,11 @@ def risk_coverage(acceptance: Any, correct: Any) -> RiskCoverage:
     return RiskCoverage(covered[0], risk[0], falling(value)[0])
 
 
-@measure
+@measure(
+    "AURC", "lower", "percent", "area under the curve of the error rate over coverage, all ID inputs",
+    of="all ID", show="page", position=13,
+)  # fmt: skip
+@weighted
 def aurc(acceptance: Any, correct: Any) -> Functional:
     """The area under the risk-coverage curve, sum of (coverage gained) x risk: lower is better, in [0, 1].
 
@@ -50,6 +55,37 @@ def aurc(acceptance: Any, correct: Any) -> Functional:
     def under(weights: Array) -> Array:
         covered, risk = curve_under(weights)
         area: Array = (np.diff(covered, axis=1, prepend=0.0) * risk).sum(1)
+        return area
+
+    return Functional((len(value),), under)
+
+
+@measure(
+    "AUGRC", "lower", "percent", "mean over coverage of the share of all ID inputs that are accepted and wrong",
+    of="all ID", show="page", position=56,
+)  # fmt: skip
+@weighted
+def augrc(acceptance: Any, correct: Any) -> Functional:
+    """The area under the generalized risk-coverage curve (Traub et al., NeurIPS 2024): lower is better, in [0, 1/2].
+
+    The generalized risk at a threshold is the probability that an input is accepted *and* wrong: risk x coverage. Its
+    mean over coverage, by the trapezoidal rule from coverage 0, is the expected share of undetected failures. In the
+    AURC errors among the first inputs accepted weigh most; here each error counts by the share of inputs accepted with
+    it or after it. With accuracy a and A the AUROC of the acceptance as a detector of right answers,
+
+        AUGRC = (1 - A) a (1 - a) + (1 - a)^2 / 2
+
+    >>> augrc([0.9, 0.8, 0.7, 0.1], [1, 1, 0, 0])
+    0.125
+    """
+    value, wrong = _inputs(acceptance, correct)
+    curve_under = _curve(value, wrong)
+
+    def under(weights: Array) -> Array:
+        covered, risk = curve_under(weights)
+        joint = covered * risk
+        before = np.concatenate([np.zeros((len(joint), 1)), joint[:, :-1]], axis=1)
+        area: Array = (np.diff(covered, axis=1, prepend=0.0) * (joint + before)).sum(1) / 2
         return area
 
     return Functional((len(value),), under)

@@ -8,10 +8,12 @@ import numpy as np
 
 from calibrant import checks
 from calibrant.metrics.arguments import probabilities_and_labels
-from calibrant.metrics.functional import Functional, array, mean_of, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Functional, array, mean_of, weighted
 
 
-@measure
+@measure("accuracy", "higher", "percent", "share of the accepted ID inputs that are answered rightly", position=11)
+@weighted
 def accuracy(correct: Any) -> Functional:
     """The fraction of right answers; `correct` (n,) of 0 and 1.
 
@@ -21,7 +23,7 @@ def accuracy(correct: Any) -> Functional:
     return mean_of(array(checks.correctness("correct", correct)), (0.0, 1.0))
 
 
-@measure
+@weighted
 def brier_score(probabilities: Any, labels: Any) -> Functional:
     """The mean over points of sum_c (p_c - 1[y = c])^2, in [0, 2]; `probabilities` (n, C), `labels` (n,).
 
@@ -34,7 +36,7 @@ def brier_score(probabilities: Any, labels: Any) -> Functional:
     return mean_of((p**2).sum(1) - 2 * hit + 1, (0.0, 2.0))
 
 
-@measure
+@weighted
 def negative_log_likelihood(probabilities: Any, labels: Any) -> Functional:
     """The mean over points of -log p_y, in nats; infinite if a true class was given probability 0.
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import checks
 from calibrant.metrics.arguments import acceptance_or_confidence, confidence_and_correct, fraction, scores
 from calibrant.metrics.calibration import Binning, expected_calibration_error
-from calibrant.metrics.functional import Array, Functional, functional_of, mean_of, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Array, Functional, array, functional_of, mean_of, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 Rule = Callable[[Array], Array]
@@ -47,7 +49,7 @@ def threshold_at_coverage(acceptance: Any, coverage: float) -> float:
     return float(threshold_rule(value, [coverage])(np.ones((1, len(value))))[0, 0])
 
 
-@measure
+@weighted
 def coverage(acceptance: Any, threshold: float) -> Functional:
     """The fraction of points with `acceptance` >= `threshold`.
 
@@ -59,7 +61,22 @@ def coverage(acceptance: Any, threshold: float) -> Functional:
     return mean_of((scores("acceptance", acceptance) >= threshold).astype(np.float64), (0.0, 1.0))
 
 
-@measure
+@measure(
+    "coverage", "neither", "percent", "share of the ID inputs that are accepted",
+    of="all ID", name="coverage", short="accepted", position=10,
+)  # fmt: skip
+@weighted
+def accepted_share(accepted: Any) -> Functional:
+    """The fraction of points that are accepted; `accepted` (n,) of 0 and 1.
+
+    >>> accepted_share([True, True, False, True])
+    0.75
+    """
+    flags = checks.shaped("accepted", checks.tensor("accepted", accepted), dims=1)
+    return mean_of((array(flags) != 0).astype(np.float64), (0.0, 1.0))
+
+
+@weighted
 def selective_accuracy(confidence: Any, correct: Any, acceptance: Any = None, *, coverage: float) -> Functional:
     """The accuracy of the points accepted at `coverage`, by `acceptance` (n,) or by the confidence (n,) itself.
 
@@ -70,7 +87,7 @@ def selective_accuracy(confidence: Any, correct: Any, acceptance: Any = None, *,
     return _accepted(mean_of(right, (0.0, 1.0)), acceptance_or_confidence(acceptance, confidence), coverage)
 
 
-@measure
+@weighted
 def selective_calibration_error(
     confidence: Any,
     correct: Any,

@@ -10,10 +10,11 @@ import torch
 
 from calibrant import checks
 from calibrant.metrics.bins import bin_index, checked_bins
-from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, divide, measure
+from calibrant.metrics.catalogue import measure
+from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, divide, weighted
 
 
-@measure
+@weighted
 def total_variation(id_confidence: Any, ood_confidence: Any, bins: int = 15, *, corrected: bool = False) -> Functional:
     """TV = 1/2 sum_m |p_m - q_m| between the histograms p of the ID and q of the OOD confidences, in [0, 1].
 
@@ -28,7 +29,15 @@ def total_variation(id_confidence: Any, ood_confidence: Any, bins: int = 15, *, 
     return Functional(pair.sizes, lambda *weights: histogram_variation(*pair.histograms(*weights), corrected=corrected))
 
 
-@measure
+@measure(
+    "OOD detection", "higher", "percent", "(1 + TV) / 2 between accepted ID and accepted OOD inputs",
+    of="accepted ID and OOD", name="detection", short="detected", position=30,
+)  # fmt: skip
+@measure(
+    "corrected", "higher", "percent", "OOD detection with the bias of its histograms taken out",
+    of="accepted ID and OOD", name="detection_corrected", options={"corrected": True}, show="markdown", position=31,
+)  # fmt: skip
+@weighted
 def ood_detection_probability(
     id_confidence: Any, ood_confidence: Any, bins: int = 15, *, corrected: bool = False
 ) -> Functional:

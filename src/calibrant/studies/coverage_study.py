@@ -14,6 +14,7 @@ from calibrant.studies.study import (
     choice_note,
     first_ood,
     measured,
+    measured_columns,
     plain,
     scaled,
     selective,
@@ -22,6 +23,8 @@ from calibrant.studies.study_figures import Line, panels
 from calibrant.studies.study_table import Cell, StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
+ELSEWHERE = ("coverage", "ood_acceptance", "system_rate_corrected", "auroc", "fpr95")
+"""Measures that other columns or other tables hold."""
 PAPER = ("SFNN", "SBNN-OCM", "SCBNN-OCM")
 
 
@@ -64,14 +67,11 @@ def row(lab: Lab, label: str, one: StudyTrial, coverage: float) -> dict[str, Cel
         "seeds": len(lab.seeds),
         "coverage": measured(lab, one, "coverage", coverage),
         "accepted": at["accepted"]["test"],
-        "accuracy": measured(lab, one, "accuracy", coverage),
-        "ECE": measured(lab, one, "ece", coverage),
     }
-    for name in lab.ood_sets(one):
-        found[f"accepted, {name}"] = at["accepted"][name]
-        found[f"OOD detection, {name}"] = measured(lab, one, f"detection:{name}", coverage)
-        found[f"corrected, {name}"] = measured(lab, one, f"detection_corrected:{name}", coverage)
-        found[f"whole system, {name}"] = measured(lab, one, f"system_rate:{name}", coverage)
+    for ood in (None, *lab.ood_sets(one)):
+        if ood is not None:
+            found[f"accepted, {ood}"] = at["accepted"][ood]
+        found |= measured_columns(lab, one, coverage, ood, ELSEWHERE)
     return found
 
 

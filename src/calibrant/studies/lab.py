@@ -118,6 +118,10 @@ class Lab:
                 return dict(found)
         raise MissingRecord(f"the record of {trial.name} holds nothing at coverage {coverage:g}; run the study again")
 
+    def has(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> bool:
+        """Whether the records of all seeds hold `measure`; those written before it was declared do not."""
+        return all(measure in self.at(one, coverage)["measures"] for one in self.each_seed(trial))
+
     def estimate(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> Estimate:
         """The mean over seeds of `measure`, such as "ece" or "detection:lsun-resize"."""
         return combine([self.at(one, coverage)["measures"][measure] for one in self.each_seed(trial)])

@@ -7,19 +7,21 @@ records of two systems can be compared input by input later on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import CURVE_MEASURES, Evaluation, threshold_source, thresholds
-from calibrant.evaluation.measures import accuracy_and_ece
+from calibrant.evaluation import Evaluation, threshold_source, thresholds
+from calibrant.evaluation.measures import Prepared
+from calibrant.evaluation.summary import CALLED
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
-from calibrant.metrics.detection_at_coverage import detection_rates, is_few
+from calibrant.metrics.catalogue import Measure, catalogue
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.metrics.resampling import resampling_counts
-from calibrant.metrics.variation import ConfidencePair, confidence_bins
+from calibrant.metrics.variation import confidence_bins
 from calibrant.predictions import Predictions
 
 DIGITS = 5
@@ -59,29 +61,46 @@ def _diagram(outcome: Predictions, bins: int) -> dict[str, Any]:
 
 
 def _at(evaluation: Evaluation, wanted: float, cut: float, bins: int, count: int) -> dict[str, Any]:
-    """All measures at one threshold; draws for all sets at coverage 1, below it for the first OOD set only."""
-    inside = evaluation.id
+    """All declared measures at one threshold; draws for all sets at coverage 1, below it for the first OOD set only.
+
+    A measure that does not depend on the threshold is kept at coverage 1.
+    """
+    known = [measure for measure in catalogue().values() if wanted == 1 or measure.at_coverage]
+    inside = _scored(evaluation.id)
     weights = resamples(len(inside), 0, count)
-    kept = weights * (inside.acceptance >= cut)
-    right, error = accuracy_and_ece(inside, bins).under(kept).T
-    accepted = {"test": int(kept[0].sum())}
-    measures = {
-        "coverage": entry(kept.sum(1) / weights.sum(1)),
-        "accuracy": entry(right),
-        "ece": entry(error),
-    }
-    for position, (name, outside) in enumerate(evaluation.ood.items()):
+    accepted = {"test": _accepted(inside, cut)}
+    measures = _entries([measure for measure in known if not measure.ood], [inside], [weights], cut, bins)
+    for position, (name, part) in enumerate(evaluation.ood.items()):
+        outside = _scored(part)
         rows = slice(None) if wanted == 1 or position == 0 else slice(1)
-        other = resamples(len(outside), 1 + position, count)[rows]
-        kept_ood = other * (outside.acceptance >= cut)
-        accepted[name] = int(kept_ood[0].sum())
-        sizes, few = (weights[rows].sum(1), other.sum(1)), is_few(accepted["test"], accepted[name])
-        masses = ConfidencePair.of(inside.confidence, outside.confidence, bins).histograms(kept[rows], kept_ood)
-        for label, column in zip(CURVE_MEASURES, detection_rates(*masses, *sizes, few=few).T):
-            measures[f"{label}:{name}"] = entry(column)
-        if wanted == 1:
-            measures.update(detector(1 - inside.confidence, 1 - outside.confidence, name, 1 + position, count))
+        other = resamples(len(outside), 1 + position, count)
+        accepted[name] = _accepted(outside, cut)
+        chosen = [measure for measure in known if measure.ood]
+        found = _entries(chosen, [inside, outside], [weights[rows], other[rows]], cut, bins)
+        measures.update({f"{label}:{name}": value for label, value in found.items()})
     return {"wanted": wanted, "threshold": _number(cut), "accepted": accepted, "measures": measures}
+
+
+def _scored(outcome: Predictions) -> Predictions:
+    """`outcome` with the confidence as its OOD score, whatever the system uses."""
+    return replace(outcome, ood_score=1 - outcome.confidence)
+
+
+def _accepted(outcome: Predictions, cut: float) -> int:
+    return int((outcome.acceptance >= cut).sum())
+
+
+def _entries(
+    measures: Sequence[Measure], outcomes: Sequence[Predictions], weights: Sequence[Array], cut: float, bins: int
+) -> dict[str, Any]:
+    """The entries of `measures` by name; those that are called once per resample have the draws of the first ones."""
+    found: dict[str, Any] = {}
+    for chosen, rows in ((True, slice(None)), (False, slice(1 + CALLED))):
+        some = [measure for measure in measures if measure.weighted == chosen]
+        if some:
+            columns = Prepared(some, outcomes, bins).at(cut).under(*(part[rows] for part in weights)).T
+            found |= {measure.name: entry(column) for measure, column in zip(some, columns)}
+    return {measure.name: found[measure.name] for measure in measures}
 
 
 def detector(id_score: Any, ood_score: Any, name: str, sample: int, count: int) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.config.schemes import Scheme
 from calibrant.metrics import Interval
+from calibrant.metrics.catalogue import catalogue
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study_figures import Line, Points, panels
-from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_table import Cell, Measured, StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
 if TYPE_CHECKING:
@@ -101,19 +102,35 @@ def scaled(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
 
 def measured(lab: Lab, one: StudyTrial, measure: str, coverage: float = 1.0) -> Interval:
     """A measure with its interval."""
-    bounds = (0.5, 1.0) if measure.startswith("detection") else (0.0, 1.0)
+    known = catalogue().get(measure.partition(":")[0])
+    bounds = (0.5, 1.0) if measure.startswith("detection") else (0.0, 1.0) if known is None else known.bounds
     return lab.estimate(one, measure, coverage).interval(lab.settings.report.confidence_level, bounds)
+
+
+def measured_columns(
+    lab: Lab, one: StudyTrial, coverage: float, ood: str | None, left_out: Sequence[str]
+) -> dict[str, Cell]:
+    """All measures of `one` but those `left_out`, by column: of ID inputs or, with `ood`, of those and an OOD set.
+
+    A measure that was declared after the record was written is not in it, and has no column.
+    """
+    cells: dict[str, Cell] = {}
+    for known in catalogue().values():
+        name, column = (known.name, known.label) if ood is None else (f"{known.name}:{ood}", f"{known.label}, {ood}")
+        if known.ood == (ood is not None) and known.name not in left_out and lab.has(one, name, coverage):
+            cells[column] = Measured(measured(lab, one, name, coverage), known)
+    return cells
+
+
+TRIVIAL = ("coverage", "ood_acceptance", "system_rate", "system_rate_corrected")
+"""At coverage 1 everything is accepted, and the whole system detects what the confidence does."""
 
 
 def full_row(lab: Lab, label: str, one: StudyTrial, **about: Cell) -> dict[str, Cell]:
     """A system at coverage 1: accuracy, ECE and, for each OOD set, how well it is detected."""
     row: dict[str, Cell] = {"system": label, **about, "seeds": len(lab.seeds)}
-    row["accuracy"], row["ECE"] = measured(lab, one, "accuracy"), measured(lab, one, "ece")
-    for name in lab.ood_sets(one):
-        row[f"OOD detection, {name}"] = measured(lab, one, f"detection:{name}")
-        row[f"corrected, {name}"] = measured(lab, one, f"detection_corrected:{name}")
-        row[f"AUROC, {name}"] = measured(lab, one, f"auroc:{name}")
-        row[f"FPR95, {name}"] = measured(lab, one, f"fpr95:{name}")
+    for ood in (None, *lab.ood_sets(one)):
+        row |= measured_columns(lab, one, 1.0, ood, TRIVIAL)
     return row
 
 

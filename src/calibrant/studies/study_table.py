@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrant.files import write_bytes, write_csv
-from calibrant.metrics import Interval
+from calibrant.metrics import Interval, Measure
 
-Cell = Interval | float | int | str | None
+
+@dataclass(frozen=True)
+class Measured:
+    """An interval of a declared measure, which says how it is written, and whether in Markdown too."""
+
+    interval: Interval
+    measure: Measure
+
+
+Cell = Interval | Measured | float | int | str | None
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,7 @@ class StudyTable:
     """Rows of cells by column; `name` is that of its files, `note` a sentence below it.
 
     An `Interval` is a fraction: CSV gets three columns, Markdown `12.3 [11.0, 13.4]` in percent. Other numbers are
-    written as they are.
+    written as they are. Measures that are shown nowhere but on the page are in the CSV file alone.
     """
 
     rows: Sequence[Mapping[str, Cell]]
@@ -28,8 +37,9 @@ class StudyTable:
 
     @property
     def columns(self) -> list[str]:
-        """All columns, in the order in which they first occur."""
-        return list(dict.fromkeys(column for row in self.rows for column in row))
+        """The columns of the text, in the order in which they first occur."""
+        shown = (column for row in self.rows for column, cell in row.items() if not _in_file_only(cell))
+        return list(dict.fromkeys(shown))
 
     def markdown(self) -> str:
         """The table as Markdown."""
@@ -47,6 +57,7 @@ class StudyTable:
 def _flat(row: Mapping[str, Cell]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, cell in row.items():
+        cell = cell.interval if isinstance(cell, Measured) else cell
         if isinstance(cell, Interval):
             result[name] = _digits(cell.estimate)
             result[f"{name} low"], result[f"{name} high"] = _digits(cell.low), _digits(cell.high)
@@ -66,10 +77,20 @@ def markdown_cell(cell: Cell) -> str:
     ('12.3 [11.0, 13.4]', '')
     """
     if isinstance(cell, Interval):
-        if not math.isfinite(cell.estimate):
-            return "–"
-        limits = f" [{100 * cell.low:.1f}, {100 * cell.high:.1f}]" if math.isfinite(cell.low) else ""
-        return f"{100 * cell.estimate:.1f}{limits}"
+        return _limited(cell, lambda value: f"{100 * value:.1f}")
+    if isinstance(cell, Measured):
+        return _limited(cell.interval, cell.measure.text)
     if isinstance(cell, float):
         return f"{cell:.4g}" if math.isfinite(cell) else "–"
     return "" if cell is None else str(cell).replace("|", "\\|")
+
+
+def _in_file_only(cell: Cell) -> bool:
+    return isinstance(cell, Measured) and cell.measure.show == "page"
+
+
+def _limited(cell: Interval, text: Callable[[float], str]) -> str:
+    if not math.isfinite(cell.estimate):
+        return "–"
+    limits = f" [{text(cell.low)}, {text(cell.high)}]" if math.isfinite(cell.low) else ""
+    return f"{text(cell.estimate)}{limits}"
