@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from calibrant.data.synthetic.base import DataKind, Synthesizer, uniform
+from calibrant.data.synthetic.base import DataKind, Synthesizer
 from calibrant.slots import register
 
 
