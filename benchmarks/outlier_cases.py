@@ -1,8 +1,10 @@
-"""Networks with validation data, test data and real outliers of several kinds, for `benchmarks/synthetic_outliers.py`."""
+"""Networks with validation data, test data and real outliers of several kinds."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +46,7 @@ class ResNet20(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and features of uint8 images."""
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
         x = self.bn1(self.conv1((x / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1))).relu()
         for block in (*self.layer1, *self.layer2, *self.layer3):  # type: ignore[misc]
@@ -68,7 +71,7 @@ def trained(body: nn.Module, head: nn.Module, x: Tensor, y: Tensor, epochs: int)
 
 def cifar10(data: str, weights: str) -> Case:
     network = ResNet20()
-    state = torch.load(weights, weights_only=True)["state_dict"]
+    state = torch.load(weights, map_location="cpu", weights_only=True)["state_dict"]
     network.load_state_dict({name.removeprefix("module."): value for name, value in state.items()})
     test, order = open_source(f"cifar10:{data}", split="test"), torch.randperm(10_000)
     assert test.labels is not None
@@ -82,9 +85,73 @@ def cifar10(data: str, weights: str) -> Case:
     return Case("CIFAR-10, ResNet-20", network.eval(), train, parts[0], parts[1], real)
 
 
+def cifar10_classes(data: str) -> Case:
+    """A small network for the first six classes of CIFAR-10; the last four are outliers near to them."""
+    train, test = open_source(f"cifar10:{data}"), open_source(f"cifar10:{data}", split="test")
+    assert train.labels is not None
+    assert test.labels is not None
+    rows = torch.nonzero(train.labels < 6)[:, 0]
+    rows = rows[torch.randperm(len(rows))[:14_000]]
+    fit, validation, inside = rows[:13_000], rows[13_000:], torch.nonzero(test.labels < 6)[:2000, 0]
+    body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1))
+    body.extend([nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)])
+    body.extend([nn.Flatten(), nn.Linear(1024, 128), nn.ReLU()])
+    network = trained(body, nn.Linear(128, 6), train.inputs[fit] / 255 - 0.5, train.labels[fit], 8)
+    outliers = {kind: open_source(f"{kind}:{data}", split="all") for kind in ("lsun-resize", "imagenet-resize")}
+    real = {kind: found.inputs[torch.randperm(10_000)[:1000]] for kind, found in outliers.items()}
+    real["other classes"] = test.inputs[test.labels >= 6][:1000]
+    real["letters"] = resize(open_source("embedded:near").inputs, (32, 32)).expand(-1, 3, -1, -1)
+    held, tested = (train.inputs[validation], train.labels[validation]), (test.inputs[inside], test.labels[inside])
+    name = "CIFAR-10 (six classes), small CNN"
+    return Case(name, lambda x: network(x / 255 - 0.5), train.inputs[fit[:2000]], held, tested, real)
+
+
+class TextNetwork(nn.Module):
+    """Features of token ids (N, L): embeddings, a convolution over `width` tokens, the maximum over the text."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, 64)
+        self.convolution = nn.Conv1d(64, 128, width, padding=width // 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Features (N, 128)."""
+        features: Tensor = self.convolution(self.embedding(tokens).transpose(1, 2))
+        return features.relu().amax(2)
+
+
+def clinc150(folder: Path, width: int) -> Case:
+    """Queries of CLINC150 (Larson et al. 2019); outliers are its out-of-scope queries, and the intents of a domain.
+
+    A network of `width` 1 does not see the order of the words.
+    """
+    queries = json.loads((folder / "data_full.json").read_text())
+    domains = json.loads((folder / "domains.json").read_text())
+    held_out = {intent.replace(" ", "_") for intent in next(iter(domains.values()))}
+    intents = sorted({intent for _, intent in queries["train"]} - held_out)
+    words = sorted({word for text, intent in queries["train"] if intent not in held_out for word in text.split()})
+    ids = {word: index for index, word in enumerate(words, start=2)}
+
+    def tokens(pairs: list[tuple[str, str]]) -> Tensor:
+        texts = [[ids.get(word, 1) for word in text.split()[:20]] for text, _ in pairs]
+        return torch.tensor([text + [0] * (20 - len(text)) for text in texts])
+
+    def part(name: str) -> tuple[Tensor, Tensor]:
+        inside = [pair for pair in queries[name] if pair[1] not in held_out]
+        return tokens(inside), torch.tensor([intents.index(intent) for _, intent in inside])
+
+    x, y = part("train")
+    network = trained(TextNetwork(len(ids) + 2, width), nn.Linear(128, len(intents)), x, y, 8)
+    real = {"out of scope": tokens(queries["oos_test"])}
+    real["other domain"] = tokens([pair for pair in queries["test"] if pair[1] in held_out])
+    name = "CLINC150, small CNN" if width > 1 else "CLINC150, bag of words"
+    return Case(name, network, x, part("val"), part("test"), real)
+
+
 def digits_images() -> Case:
     train, test = open_source("embedded"), open_source("embedded", split="test")
-    assert train.labels is not None and test.labels is not None
+    assert train.labels is not None
+    assert test.labels is not None
     order = torch.randperm(len(train))
     fit, validation = order[:900], order[900:]
     body = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU())

@@ -1,12 +1,12 @@
-"""Which synthetic outliers stand in best for real ones: a likelihood ratio fitted to each mixture, tested on real kinds.
+"""Which synthetic outliers stand in best for real ones.
 
     python -m benchmarks.synthetic_outliers --data /data --weights cifar10_resnet20-12fca82f.th
 
-For each network, outlier / ID ratios are fitted by a logistic regression with nonnegative coefficients on three detectors
-(k-NN distance of L2-normalized features, energy, GEN), with validation data against each mixture of synthetic outliers,
-and, for comparison, against the real outliers of all kinds but the one that is tested. --data is the folder with
-CIFAR-10, CIFAR-100, LSUN_resize and Imagenet_resize, --weights the ResNet-20 of akamaster/pytorch_resnet_cifar10; without
-them, only what needs no download is run.
+For each network, the likelihood ratio outlier / ID is fitted by a logistic regression with nonnegative coefficients on
+three detectors (k-NN distance of L2-normalized features, energy, GEN): validation data against each mixture of
+synthetic outliers and, for comparison, against real outliers of all kinds but the one that is tested. --data is the
+folder with CIFAR-10, CIFAR-100, LSUN_resize, Imagenet_resize and clinc150, --weights the ResNet-20 of
+akamaster/pytorch_resnet_cifar10; without them, only what needs no download is run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.outlier_cases import Case, cifar10, digits_images, table
+from benchmarks.outlier_cases import Case, cifar10, cifar10_classes, clinc150, digits_images, table
 from calibrant.data.synthetic import kind_of, synthesize
 from calibrant.slots import lookup, names
 
@@ -106,6 +107,9 @@ def main() -> None:
     makers: list[Callable[[int], Case]] = [lambda _: digits_images()]
     makers.append(lambda seed: table("digits as a table, MLP", load_digits(), [seed, seed + 3, seed + 6]))
     makers.append(lambda seed: table("wine, MLP", load_wine(), [seed % 3]))
+    if chosen.data:
+        makers += [lambda _, width=width: clinc150(Path(chosen.data) / "clinc150", width) for width in (3, 1)]
+        makers.append(lambda _: cifar10_classes(chosen.data))
     if chosen.data and chosen.weights:
         makers.append(lambda _: cifar10(chosen.data, chosen.weights))
     for make in makers:

@@ -89,6 +89,7 @@ def main(mode, folder):
         fabric = trained(whole).fabric
         Path(folder, f"gradient{fabric.global_rank}.json").write_text(json.dumps(gathered_gradient(fabric)))
         trained(Path(folder, "gathered"), "calibration.gather=true")
+        trained(Path(folder, "dropout"), "posterior.family=mc_dropout")
         kill_after(9)
     trained(killed)
 

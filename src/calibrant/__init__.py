@@ -20,8 +20,9 @@ _HOMES = {
     "Predictor": "calibrant.deploy",
     "Scheme": "calibrant.config.schemes",
     "Selector": "calibrant.selective",
+    "Trust": "calibrant.selective",
     "load": "calibrant.deploy",
-    "measure": "calibrant.metrics.catalogue",
+    "measure": "calibrant.metrics.declarations",
     "register": "calibrant.slots",
 }
 _ROOMS = ["audit", "backbones", "calibrators", "data", "detectors", "evaluation", "kernels", "losses", "metrics"]
@@ -61,9 +62,9 @@ if TYPE_CHECKING:
     from calibrant.deploy import Decision, Predictor, load
     from calibrant.deploy.estimator import CalibratedClassifier
     from calibrant.losses.objective import Objective
-    from calibrant.metrics.catalogue import measure
+    from calibrant.metrics.declarations import measure
     from calibrant.posteriors.ensemble import Ensemble
     from calibrant.posteriors.mean_field import MeanField
     from calibrant.predictions import Predictions
-    from calibrant.selective import Selector
+    from calibrant.selective import Selector, Trust
     from calibrant.slots import register

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,8 +17,19 @@ from torch import Tensor
 from calibrant import checks
 
 Index = int | slice | Tensor | Sequence[int]
-_BY_INPUT = ("confidence", "predicted", "labels", "selection", "ood_score", "count", "probabilities")
+_BY_INPUT = ("confidence", "predicted", "labels", "selection", "trust", "ood_score", "count", "probabilities")
 _BY_MEMBER = ("logits", "features")
+
+
+class FittedDetectors(Protocol):
+    """Fitted detectors: their names, and their scores (N, S) of predictions."""
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The names of the columns."""
+
+    def score(self, predictions: Predictions, /) -> Tensor:
+        """Scores (N, S), larger = more outlying."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +41,15 @@ class Predictions:
         predicted: (N,) the class that has it.
         labels: (N,) the truth; None where nobody knows it, as for outliers.
         selection: (N,) a selector's output, larger is accepted first; None: the confidence decides.
+        trust: (N,) in [0, 1], the probability that the answer is right in a stream that may contain outliers; None
+            where no rule estimates it.
         ood_score: (N,) larger is more outlying; None: 1 - confidence.
         scores: (N,) each, detectors' scores by name, larger is more outlying.
         count: (N,) how many inputs each row stands for, where a long table was summed up; None: one.
         probabilities: (N, C) mean over members.
         logits: (K, N, C) of K members.
         features: (K, N, D) of K members.
+        calibrator: fingerprint of the calibrator that the probabilities went through; "none": the network's own.
 
     >>> predictions = Predictions([0.9, 0.6], [3, 1], [3, 2]).numpy()
     >>> predictions.correct, predictions.acceptance
@@ -46,12 +60,14 @@ class Predictions:
     predicted: Any
     labels: Any = None
     selection: Any = None
+    trust: Any = None
     ood_score: Any = None
     scores: Mapping[str, Any] = field(default_factory=dict)
     count: Any = None
     probabilities: Any = None
     logits: Any = None
     features: Any = None
+    calibrator: str = "none"
 
     @classmethod
     def from_logits(cls, logits: Tensor, features: Tensor | None = None, labels: Any = None) -> Predictions:
@@ -77,11 +93,12 @@ class Predictions:
     @classmethod
     def concatenate(cls, parts: Sequence[Predictions]) -> Predictions:
         """One record of several of the same form, in their order; members' logits and features are left out."""
+        if len({part.calibrator for part in parts}) > 1:
+            raise ValueError("parts went through different calibrators; calibrate them alike first")
         joined = {name: [getattr(part, name) for part in parts] for name in _BY_INPUT}
         scores = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
-        return cls(
-            **{name: None if values[0] is None else torch.cat(values) for name, values in joined.items()}, scores=scores
-        )
+        together = {name: None if values[0] is None else torch.cat(values) for name, values in joined.items()}
+        return cls(**together, scores=scores, calibrator=parts[0].calibrator)
 
     def to(self, device: torch.device | str) -> Predictions:
         """The same on `device`."""
@@ -94,7 +111,7 @@ class Predictions:
         for name in ("predicted", "labels", "count"):
             value = getattr(self, name)
             arrays[name] = None if value is None else _aligned(name, checks.labels(name, value), level)
-        for name in ("selection", "ood_score"):
+        for name in ("selection", "trust", "ood_score"):
             value = getattr(self, name)
             arrays[name] = None if value is None else _real(name, value, level)
         if arrays["ood_score"] is None:
@@ -102,13 +119,18 @@ class Predictions:
         if arrays["count"] is not None and (arrays["count"] < 1).any():
             raise ValueError("count must be at least 1 in every row; leave out rows that stand for nothing")
         scores = {name: _real(f"scores[{name!r}]", value, level) for name, value in self.scores.items()}
-        return Predictions(**arrays, scores=scores)
+        return Predictions(**arrays, scores=scores, calibrator=self.calibrator)
 
     @property
     def acceptance(self) -> Any:
         """(N,): what a threshold is compared with, the selector's output or else the confidence."""
         chosen = self.confidence if self.selection is None else self.selection
         return chosen.astype(np.float64) if isinstance(chosen, np.ndarray) else chosen
+
+    @property
+    def forecast(self) -> Any:
+        """(N,): the stated probability that the answer is right: the trust, or else the confidence."""
+        return self.confidence if self.trust is None else self.trust
 
     @property
     def correct(self) -> Any:
@@ -135,6 +157,10 @@ class Predictions:
         """(N, S): the scores called `names`, all by default, in this order."""
         chosen = [self.scores[name] for name in (self.scores if names is None else names)]
         return torch.stack(chosen, 1) if chosen else self.confidence.new_empty(len(self), 0)
+
+    def with_scores(self, scorer: FittedDetectors) -> Predictions:
+        """With the scores of `scorer`, fitted `detectors.OutlierScores`, beside those that there are."""
+        return replace(self, scores={**self.scores, **dict(zip(scorer.scores, scorer.score(self).unbind(1)))})
 
     def _known_labels(self) -> Any:
         if self.labels is None:
@@ -176,6 +202,12 @@ class Decision:
     def confidence(self) -> Tensor:
         """(N,) that probability."""
         value: Tensor = self.predictions.confidence
+        return value
+
+    @property
+    def trust(self) -> Tensor | None:
+        """(N,) the probability that the answer is right in a stream with outliers; None where the rule has none."""
+        value: Tensor | None = self.predictions.trust
         return value
 
     @property
@@ -253,6 +285,7 @@ class Decision:
         columns: dict[str, list[Any]] = {
             "predicted": [names[index] for index in predicted] if self.classes else predicted,
             "confidence": self.confidence.tolist(),
+            **({} if self.trust is None else {"trust": self.trust.tolist()}),
             "accepted": self.accepted.tolist(),
             "ood_score": self.ood_score.tolist(),
             "acceptance": self.acceptance.tolist(),

@@ -153,6 +153,34 @@ def options_of(kind: str, name: str) -> dict[str, Any]:
     }
 
 
+def name_of(kind: str, item: Any) -> str | None:
+    """The name under which `item` is registered as a `kind`; None if it is not.
+
+    >>> name_of("regularizer", lookup("regularizer", "mmce"))
+    'mmce'
+    """
+    return next((name for (which, name), known in _registered.items() if which == kind and known.item is item), None)
+
+
+def recorded(kind: str, item: Any) -> dict[str, str]:
+    """What to write beside the saved state of an instance of the class `item`, so that `required` finds it again."""
+    name = name_of(kind, item)
+    if name is None:
+        raise ValueError(f'{item.__name__} cannot be saved: put @calibrant.register("{kind}", NAME) before the class')
+    return {"name": name, "module": _registered[kind, name].module}
+
+
+def required(kind: str, name: str, module: str) -> Any:
+    """The class that `recorded` named, refused in one sentence where its plugin is missing; nothing is imported."""
+    if name in names(kind):
+        return lookup(kind, name)
+    if module == "__main__":
+        remedy = f'it was defined in a script; run its @calibrant.register("{kind}", "{name}") first'
+    else:
+        remedy = f"add --plugin {module} to the command, or import {module} first"
+    raise ValueError(f"the {kind} {name!r} of the plugin {module} is needed, but not registered: {remedy}")
+
+
 def counted(kind: str, name: str) -> str:
     """What a result that depends on the `kind` called `name` depends on: its name, and the version of a plugin."""
     known = _registered.get((kind, name))

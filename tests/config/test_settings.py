@@ -85,7 +85,11 @@ def test_a_file_may_name_its_profile(tmp_path):
         ("finetune.gama=1", r"did you mean finetune\.gamma\?"),
         ("gamma=1", r"setting gamma does not exist; did you mean finetune\.gamma\?"),
         ("fit.schedule=cosin", "fit.schedule cannot be 'cosin'; did you mean cosine"),
-        ("outliers.scores=[knn]", r"outliers.scores.0 cannot be 'knn' \(there are density"),
+        (
+            "outliers.scores=[knnn]",
+            r"outliers.scores.0: there is no detector 'knnn'; did you mean knn\? \(there are dens",
+        ),
+        ("outliers.options.lof.k=5", "outliers: options are given for lof, which is not among the scores"),
         ("fit.rate=-1", "fit.rate cannot be -1: input should be greater than 0"),
         ("fit.epochs=many", "fit.epochs cannot be 'many'"),
         ("fit.rate", "must look like fit.rate=0.05"),

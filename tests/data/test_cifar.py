@@ -22,9 +22,10 @@ from PIL import Image
 
 from calibrant.config.groups import DataSettings
 from calibrant.data import DataError, download, open_source
-from calibrant.data.download import ARCHIVES, Archive
+from calibrant.data.download import Archive, archives
 from calibrant.data.images import ImageForm, pil_to_tensor
 from calibrant.data.unpickle import read_arrays
+from calibrant.slots import lookup
 from calibrant.training import open_data
 
 Files = dict[str, bytes]
@@ -291,12 +292,12 @@ def test_download_checks_the_sum(tmp_path: Path, server: str, monkeypatch: pytes
     served = (tmp_path / "served" / "cifar-10-python.tar.gz").read_bytes()
     target = tmp_path / "data"
     target.mkdir()
-    monkeypatch.setitem(ARCHIVES, "cifar10", Archive("cifar-10-python.tar.gz", server, "0" * 32))
+    monkeypatch.setattr(lookup("source", "cifar10"), "archive", Archive("cifar-10-python.tar.gz", server, "0" * 32))
     with pytest.raises(DataError, match="checksum is wrong"):
         open_source(f"cifar10:{target}")
     assert list(target.iterdir()) == []
     right = Archive("cifar-10-python.tar.gz", server, hashlib.md5(served, usedforsecurity=False).hexdigest())
-    monkeypatch.setitem(ARCHIVES, "cifar10", right)
+    monkeypatch.setattr(lookup("source", "cifar10"), "archive", right)
     with pytest.raises(DataError, match="is not at"):
         open_source(f"cifar10:{target}", download=False)
     assert len(open_source(f"cifar10:{target}")) == 5 * ROWS
@@ -308,8 +309,9 @@ def test_download_checks_the_sum(tmp_path: Path, server: str, monkeypatch: pytes
 
 def test_without_a_network_the_error_says_what_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    for kind, archive in list(ARCHIVES.items()):
-        monkeypatch.setitem(ARCHIVES, kind, Archive(archive.file, "http://127.0.0.1:9/file", archive.md5))
+    for kind, archive in archives().items():
+        unreachable = Archive(archive.file, "http://127.0.0.1:9/file", archive.md5)
+        monkeypatch.setattr(lookup("source", kind), "archive", unreachable)
         with pytest.raises(DataError) as caught:
             open_source(f"{kind}:{tmp_path}")
         assert archive.file in str(caught.value)
@@ -321,5 +323,5 @@ def test_without_a_network_the_error_says_what_to_put_where(tmp_path: Path, monk
 
 
 def test_published_checksums_are_md5() -> None:
-    assert all(len(archive.md5) == 32 and int(archive.md5, 16) for archive in ARCHIVES.values())
-    assert all(archive.url.startswith("https://") for archive in ARCHIVES.values())
+    assert all(len(archive.md5) == 32 and int(archive.md5, 16) for archive in archives().values())
+    assert all(archive.url.startswith("https://") for archive in archives().values())

@@ -211,7 +211,7 @@ def test_a_run_directory_is_kept_and_used_again(table, tmp_path, monkeypatch):
     [
         ({"scheme": "CBNN-OMC"}, "did you mean CBNN-OCM"),
         ({"scheme": "CBNN-OCM"}, "uncertainty is missing: CBNN-OCM needs"),
-        ({"epochs": 0}, r"fit\.epochs cannot be 0"),
+        ({"epochs": -1}, r"fit\.epochs cannot be -1"),
         ({"rate": -1.0}, r"fit\.rate cannot be -1"),
         ({"overrides": ("fit.rat=1",)}, r"did you mean fit\.rate"),
     ],

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from calibrant import Ensemble
 from calibrant.deploy import Decision, Predictor
-from calibrant.detectors import SCORES, OutlierScores
+from calibrant.detectors import OutlierScores
 from calibrant.detectors.logits import predictive_entropy
 from calibrant.selective import ConfidenceSelector, Selector, Training
 
@@ -103,7 +103,9 @@ def test_a_selector_that_reads_the_entropy_and_all_five_scores(tmp_path: Path) -
     parts = digits(2)
     predictions = parts.ensemble.predict([parts.test])
     assert predictions.features is not None
-    outliers = OutlierScores(SCORES, options={"svm": {"components": 32}}).fit(predictions.features[:, :100])
+    outliers = OutlierScores(("density", "forest", "lof", "neighbors", "svm"), options={"svm": {"components": 32}}).fit(
+        predictions.features[:, :100]
+    )
     selector = Selector(entropy=True, training=Training(steps=50))
     scores = selector.columns(outliers.score(predictions.features), predictions.probabilities)
     torch.testing.assert_close(scores[:, -1], predictive_entropy(predictions.logits))

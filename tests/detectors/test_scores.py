@@ -15,13 +15,15 @@ from sklearn.svm import OneClassSVM
 from torch import nn
 
 from calibrant.detectors import (
-    SCORES,
     IsolationForestScore,
     KernelDensityScore,
     LocalOutlierFactorScore,
     NeighborDistanceScore,
     OneClassSVMScore,
 )
+from calibrant.slots import lookup
+
+SCORES = {name: lookup("detector", name) for name in ("density", "forest", "lof", "neighbors", "svm")}
 
 
 def correlated(n, d, seed=0, shift=0.0, dtype=torch.float32):

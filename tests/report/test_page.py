@@ -122,8 +122,12 @@ def test_the_payload_rounds_but_does_not_invent() -> None:
     group = [evaluation("FNN", seed, n=90) for seed in (0, 1)]
     found = page_payload(group, line_styles(["FNN"]), bins=15, images={}, classes=None)["systems"][0]
     assert found["count"][-1] == [int(n) for n in np.sum([_counts(one.id.confidence) for one in group], axis=0)]
-    assert found["accuracy"][-1] == pytest.approx(np.mean([one.id.correct.mean() for one in group]), abs=1e-6)
-    assert found["ood"]["near"]["detection"][0] is None  # one percent of ninety inputs are fewer than thirty
+    assert found["measures"]["accuracy"][-1] == pytest.approx(
+        np.mean([one.id.correct.mean() for one in group]), abs=1e-6
+    )
+    assert (
+        found["ood"]["near"]["measures"]["detection"][0] is None
+    )  # one percent of ninety inputs are fewer than thirty
 
 
 def _counts(confidence: np.ndarray) -> np.ndarray:

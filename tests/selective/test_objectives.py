@@ -162,7 +162,7 @@ def test_objectives_describe_themselves():
         (lambda: SelectiveCalibration(group=32, variant="authors_code"), "group"),
         (lambda: SelectiveClassification(coverage=1.5), "coverage"),
         (lambda: SelectiveClassification(penalty=0), "penalty"),
-        (lambda: make_objective("other", {}), "objective must be one of"),
+        (lambda: make_objective("other", {}), "there is no objective 'other'"),
     ],
 )
 def test_bad_settings_are_refused(bad, match):

@@ -13,8 +13,9 @@ from calibrant.studies import Lab, load_plan, open_lab
 from calibrant.studies.estimates import Estimate, over_seeds
 from calibrant.studies.findings import Finding, overall, spread
 from calibrant.studies.lab import combine
-from calibrant.studies.measuring import detector, entry, measure, resamples
+from calibrant.studies.measuring import detector, detectors, entry, measure, resamples
 from calibrant.studies.planning import trial_jobs
+from calibrant.studies.scores_study import _label
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
@@ -237,3 +238,24 @@ def test_seeds_from_the_command_line():
     assert parse_seeds("0, 3") == [0, 3]
     with pytest.raises(ValueError, match="--seeds must be whole numbers"):
         parse_seeds("0,-1")
+
+
+def test_detectors_are_called_as_they_call_themselves_and_unknown_ones_by_name():
+    labels = {
+        "msp": "confidence",
+        "neighbors": "neighbour distance",
+        "knn": "k-NN, normalized",
+        "somebodys": "somebodys",
+    }
+    assert {name: _label(name) for name in labels} == labels
+
+
+def test_every_score_of_the_predictions_is_measured_whatever_it_is_called():
+    rng = np.random.default_rng(0)
+    parts = {name: torch.from_numpy(rng.random(40) + shift) for name, shift in (("test", 0.0), ("near", 0.5))}
+    given = {name: Predictions(scores * 0, scores * 0, scores={"somebodys": scores}) for name, scores in parts.items()}
+    found = detectors(given, 3)
+    assert list(found) == ["somebodys"]
+    truth = np.repeat([0, 1], 40)
+    expected = roc_auc_score(truth, np.concatenate([parts["test"], parts["near"]]))
+    assert found["somebodys"]["auroc:near"]["value"] == pytest.approx(expected, abs=1e-5)

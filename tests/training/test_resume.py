@@ -56,11 +56,12 @@ def position(folder):
     return newest[1:]
 
 
-def kill_within(out, stage, epoch):
+def kill_within(out, stage, epoch, *overrides):
     """Start the training in another process and kill it in the middle of `epoch` of `stage`."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    script = "import sys; sys.path[:0] = sys.argv[1:3]\nimport test_resume as t; t.final(t.workspace(sys.argv[3]))"
+    script = "import sys; sys.path[:0] = sys.argv[1:3]\nimport test_resume as t; t.final(t.workspace(*sys.argv[3:]))"
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(Path(__file__).parents[1]), str(out)]
+    command += overrides
     with subprocess.Popen(command, env=environment) as process:
         while True:
             assert process.poll() is None, "the training ended before it could be killed"

@@ -241,7 +241,7 @@ def test_missing_uncertainty_and_class_counts_are_refused_before_anything_runs(d
         Workspace(bare, settings, tmp_path, network=torch.nn.Conv2d(1, 1, 3))
     with pytest.raises(ValueError, match=r"uncertainty has inputs of shape \(3,\)"):
         TrainingData(data.train, data.validation, uncertainty=ArrayData(torch.zeros(5, 3)))
-    with pytest.raises(ValueError, match=r"calibration\.options do not fit esd"):
+    with pytest.raises(ValueError, match=r"regularizer esd has no option"):
         Workspace(bare, settings.with_("calibration.regularizer=esd", "calibration.options.width=1"), tmp_path).model(
             "CFNN"
         )

@@ -46,6 +46,12 @@ def test_ranks_end_with_equal_parameters_buffers_and_metrics(runs):
     assert any("running_mean" in name for name in first[0]["state"])
 
 
+def test_mc_dropout_ends_alike_on_both_ranks(runs):
+    first, second = ranks(runs / "dropout")
+    assert first == second
+    assert first[0]["state"]["module.module.head.dropout.units"] == [4.0]
+
+
 def weights(folder):
     return load_file(next(folder.glob("stages/fine-tune-CBNN-OCM-*/model.safetensors")))
 

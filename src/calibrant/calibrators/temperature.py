@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant.calibrators.base import Calibrator
+from calibrant.slots import register
 
 _STEPS = 100
 _TOLERANCE = 1e-10
 
 
-class TemperatureScaling:
+@register("calibrator", "temperature")
+class TemperatureScaling(Calibrator):
     """One temperature T for all points: p = softmax(z / T), T chosen by the likelihood of held-out labels.
 
-    Of one network z (N, C) are its logits. Of K members z = log mean_k softmax(logits_k): the members are averaged
-    first and the average is scaled, so that, as for one network, the predicted class never changes. (Scaling each
-    member before averaging could change it, and calibrated members average to an underconfident whole.)
+    z are the logits of one network, or the logarithm of the members' mean probabilities, so the predicted class never
+    changes. (Scaling each member before averaging could change it.) Guo et al., "On Calibration of Modern Neural
+    Networks", ICML 2017, https://arxiv.org/abs/1706.04599.
 
     The likelihood is concave in 1 / T, so its maximum over T in [0.01, 100] is found exactly, by Newton steps kept
     inside a bracket. The bounds matter only where the labels let T run to 0 (every answer right) or to infinity.
@@ -30,33 +32,28 @@ class TemperatureScaling:
     1.8205
     """
 
-    temperature_: float
+    temperature: Tensor
 
-    def fit(self, logits: Any, labels: Any) -> TemperatureScaling:
-        """Choose T by logits (N, C) or (K, N, C) and labels (N,) that the network was not trained on."""
-        z = _pooled(logits).double()
-        target = checks.labels("labels", labels, z.shape[1])
-        checks.same_length("labels", target, "logits", z)
-        self.temperature_ = 1 / _best_scale(z, target.to(z.device))
-        return self
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("temperature", torch.tensor(math.nan, dtype=torch.float64))
 
-    def transform(self, logits: Any) -> Tensor:
-        """Calibrated logits (N, C) for logits (N, C) or (K, N, C), in the dtype that came in."""
-        if not hasattr(self, "temperature_"):
-            raise ValueError("this TemperatureScaling is not fitted: call fit(logits, labels) first")
-        return _pooled(logits) / self.temperature_
+    @property
+    def temperature_(self) -> float:
+        """T; NaN before `fit`."""
+        return float(self.temperature)
 
-    def probabilities(self, logits: Any) -> Tensor:
-        """Calibrated probabilities (N, C)."""
-        return self.transform(logits).softmax(-1)
+    def fit_logits(self, z: Tensor, labels: Tensor) -> None:
+        """Choose T by logits z (N, C) and labels (N,)."""
+        self.temperature = torch.full_like(self.temperature, 1 / _best_scale(z, labels))
 
+    def forward(self, z: Tensor) -> Tensor:
+        """The scaled logits z / T, (N, C)."""
+        return z / self.temperature.to(z.dtype)
 
-def _pooled(logits: Any) -> Tensor:
-    """Logits (N, C) as they are; of members (K, N, C) the logarithm of their mean probabilities."""
-    value = checks.finite("logits", checks.floating("logits", logits).detach())
-    if value.dim() not in (2, 3):
-        raise ValueError(f"logits must have shape (N, C) or (K, N, C), not {tuple(value.shape)}")
-    return value if value.dim() == 2 else value.log_softmax(-1).logsumexp(0) - math.log(len(value))
+    def facts(self) -> dict[str, float]:
+        """The temperature."""
+        return {"temperature": self.temperature_}
 
 
 def _best_scale(z: Tensor, target: Tensor) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -14,6 +15,7 @@ calibrant data
 calibrant data --root /data
 calibrant data --root /data --fetch cifar100 --fetch imagenet-resize
 calibrant data "folder:photos?size=32"
+calibrant data customers.csv --label churned --ignore customer_id,name
 """
 
 
@@ -25,11 +27,17 @@ def command(
     fetch: Annotated[
         list[str] | None, typer.Option("--fetch", metavar="NAME", help="Download a published set there; repeatable.")
     ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="COLUMN", help="The labels of a table; as ?label= in SPEC.")
+    ] = None,
+    ignore: Annotated[
+        str | None, typer.Option("--ignore", metavar="A,B", help="Columns to leave out; as ?ignore= in SPEC.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Which data there are, which are missing, how to get them."""
     if spec is not None:
-        _show(_describe(spec), json)
+        _show(_describe(_with_options(spec, label=label, ignore=ignore)), json)
         return
     from calibrant.data import default_folder, download
 
@@ -48,27 +56,28 @@ def command(
     output.print_lines(f"Looked in {folder}. Where PATH is left out, data are looked for there.")
 
 
-def _list(folder: Path) -> list[dict[str, Any]]:
-    from calibrant.data import cifar, list_sources, odin
+def _with_options(spec: str, **chosen: str | None) -> str:
+    """`spec` with the options that were given."""
+    given = urlencode({name: value for name, value in chosen.items() if value is not None})
+    return f"{spec}{'&' if '?' in spec else '?'}{given}" if given else spec
 
-    def found(kind: str) -> str | None:
-        there: object = None
-        if kind in ("cifar10", "cifar100"):
-            there = cifar.locate(folder, int(kind.removeprefix("cifar")))
-        elif kind in odin.FOLDERS:
-            there = odin.locate(folder, kind)
-        return "always" if kind == "embedded" else str(folder) if there else None
+
+def _list(folder: Path) -> list[dict[str, Any]]:
+    from calibrant.data import find_source, list_sources
 
     return [
-        {"spec": one.spec, "about": one.about, "found": found(one.kind), "obtain": one.obtain} for one in list_sources()
+        {"spec": info.spec, "about": info.about, "found": find_source(info.kind, folder), "obtain": info.obtain}
+        for info in list_sources()
     ]
 
 
 def _describe(spec: str) -> dict[str, Any]:
-    from calibrant.data import has_parts, open_source
+    from calibrant.data import columns_of, has_parts, open_source
 
     parts = ("train", "test") if has_parts(spec) else ("all",)
     result: dict[str, Any] = {"spec": spec}
+    if columns := columns_of(spec):
+        result["columns"] = columns
     for part in parts:
         opened = open_source(spec, split=part)  # type: ignore[arg-type]
         kind = str(opened.inputs.dtype).removeprefix("torch.")
@@ -88,7 +97,20 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
             labels = "with labels" if one["labelled"] else "without labels"
             shape = " x ".join(map(str, one["inputs"][1:]))
             output.print_lines(f"{part}: {one['inputs'][0]:,} inputs of {shape}, {one['type']}, {labels}")
+    for line in _column_lines(found.get("columns", {})):
+        output.print_lines(line)
     classes = found.get("classes", [])
     if classes:
         more = ", ..." if len(classes) > 12 else ""
         output.print_lines(f"{len(classes)} classes: {', '.join(classes[:12])}{more}")
+
+
+def _column_lines(columns: dict[str, Any]) -> list[str]:
+    """Which columns of a table are what, all of them named: one that is used by mistake should be seen here."""
+    if not columns:
+        return []
+    lines = [f"{len(columns['used'])} columns used: {', '.join(columns['used'])}"]
+    lines += [f"{role} column: {columns[role]}" for role in ("label", "id") if columns.get(role)]
+    if columns["ignored"]:
+        lines.append(f"{len(columns['ignored'])} columns ignored: {', '.join(columns['ignored'])}")
+    return lines

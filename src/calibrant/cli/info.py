@@ -20,6 +20,7 @@ class Topic(str, Enum):
     profiles = "profiles"
     schemes = "schemes"
     slots = "slots"
+    predictor = "predictor"
 
 
 EXAMPLES = """
@@ -30,20 +31,27 @@ calibrant info profiles
 calibrant info profiles small > mine.yaml    # a file to change and use with --settings
 calibrant info schemes
 calibrant info slots detector                # what can be named there, and its options
+calibrant info predictor run                 # what a run or a saved predictor deploys
 """
 
 
 def command(
-    topic: Annotated[Topic, typer.Argument(help="machine, settings, profiles, schemes or slots.")] = Topic.machine,
+    topic: Annotated[
+        Topic, typer.Argument(help="machine, settings, profiles, schemes, slots or predictor.")
+    ] = Topic.machine,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One group of settings, profile, scheme or kind of slot.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A group of settings, profile, scheme or kind of slot; or a folder."),
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Show the settings of this profile.")
     ] = None,
+    scheme: Annotated[
+        str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which predictor, where a run holds several.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Versions, devices, threads; settings, profiles, schemes; what the slots hold, plugins included."""
+    """Versions, devices, threads; settings, profiles, schemes; what the slots hold; what is in a saved predictor."""
     tell = {
         Topic.machine: _machine,
         Topic.settings: _settings,
@@ -51,7 +59,10 @@ def command(
         Topic.schemes: _schemes,
         Topic.slots: _slots,
     }
-    tell[topic](name, profile, json)
+    if topic is Topic.predictor:
+        _predictor(name, scheme, json)
+    else:
+        tell[topic](name, profile, json)
 
 
 def _machine(name: str | None, profile: str | None, as_json: bool) -> None:
@@ -174,6 +185,19 @@ def _slot_row(kind: str, name: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:
+    from calibrant.deploy.saving import describe
+    from calibrant.runs.run import predictor_folder
+
+    if name is None:
+        raise ValueError("info predictor needs a folder: calibrant info predictor RUN")
+    found = describe(predictor_folder(name, scheme))
+    if as_json:
+        output.print_json(found)
+    else:
+        output.print_lines(*(f"{key:18}{_text(value)}" for key, value in found.items()))
 
 
 def _text(value: Any) -> str:

@@ -27,7 +27,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("-o", "--set", metavar="KEY=VALUE", help="One setting, laid over those; `info settings` lists them."),
 ]
-Weights = Annotated[
+WeightsFile = Annotated[
     str | None,
     typer.Option("--weights", metavar="FILE", help="Start from a checkpoint; -o fit.epochs=0 leaves it as it is."),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from calibrant.evaluation import Row
-    from calibrant.metrics import Interval
+    from calibrant.metrics import DeclaredMeasure
 
 
 def print_json(value: Any) -> None:
@@ -37,11 +37,12 @@ def log(line: str) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table on standard output, by rank 0; as wide as the terminal, or 100 columns in a pipe."""
+    """A table on standard output, by rank 0; as wide as the terminal; in a pipe 100 characters, or 12 per column."""
     from rich.console import Console
 
     if is_main_process():
-        Console(width=None if sys.stdout.isatty() else 100, highlight=False).print(table)
+        width = None if sys.stdout.isatty() else max(100, 4 + 12 * len(table.columns))
+        Console(width=width, highlight=False).print(table)
 
 
 def plain_table(*headers: str) -> Table:
@@ -56,7 +57,7 @@ def plain_table(*headers: str) -> Table:
 
 
 def print_results(rows: Sequence[Row], level: float = 0.95) -> None:
-    """The table of `rows`, and how to read it."""
+    """The table of `rows`, that of the stream with outliers where there are OOD data, and how to read them."""
     seeds = len(rows[0].seeds)
     print_table(results_table(rows))
     print_lines(
@@ -65,43 +66,82 @@ def print_results(rows: Sequence[Row], level: float = 0.95) -> None:
     )
     if any(row.ood is not None for row in rows):
         print_lines(
-            "detected: OOD detection probability; k of n: only k of n OOD inputs were accepted, too few to measure."
+            "detected: OOD detection probability, and where some OOD inputs are rejected how many were accepted;"
+            " k of n alone: too few to measure."
+        )
+        print_table(stream_table(rows))
+        print_lines(
+            "accepted: share of the OOD inputs that are answered. wrong, ECE: of all answers that are given if 10 % of"
+            " the inputs are OOD, where every answer to one of these is wrong."
         )
 
 
 def results_table(rows: Sequence[Row]) -> Table:
-    """Systems at each coverage: accuracy, ECE, OOD detection probability and AUROC, in percent, with intervals.
+    """Systems at each coverage: measures of the accepted inputs that the terminal shows, with intervals.
 
     At full coverage a selective scheme is the same as the one it selects from, so they share a line.
     """
-    table = plain_table("system", "accepted", "accuracy", "ECE")
+    shown = [measure for measure in _shown() if measure.of != "all ID and OOD" and measure.name != "coverage"]
+    inside, outside = ([measure for measure in shown if measure.ood == ood] for ood in (False, True))
+
+    def cells(found: list[Row]) -> Iterator[str]:
+        yield from (cell(measure, found[0]) for measure in inside)
+        for row in found:
+            if row.ood is not None:
+                first, *others = outside
+                yield cell(first, row, counted=True)
+                yield from (cell(measure, row) for measure in others)
+
+    return _table(rows, [measure.heading for measure in inside], outside, cells)
+
+
+def stream_table(rows: Sequence[Row]) -> Table:
+    """Systems at each coverage: measures of all ID and OOD inputs that the terminal shows, with intervals."""
+    shown = [measure for measure in _shown() if measure.of == "all ID and OOD"]
+
+    def cells(found: list[Row]) -> Iterator[str]:
+        for row in found:
+            yield from (cell(one, row, counted=one.name == "ood_acceptance") for one in shown if row.ood is not None)
+
+    return _table(rows, [], shown, cells)
+
+
+def _shown() -> list[DeclaredMeasure]:
+    from calibrant.metrics.declarations import catalogue
+
+    return [measure for measure in catalogue().values() if measure.show == "terminal"]
+
+
+def _table(
+    rows: Sequence[Row], inside: list[str], outside: list[DeclaredMeasure], cells: Callable[[list[Row]], Iterable[str]]
+) -> Table:
+    """A line for each system and coverage: name, share accepted, then columns of ID and of each OOD set."""
+    table = plain_table("system", "accepted", *inside)
     for name in dict.fromkeys(row.ood for row in rows if row.ood is not None):
-        table.add_column(f"{name}\ndetected")
-        table.add_column(f"{name}\nAUROC")
+        for measure in outside:
+            table.add_column(f"{name}\n{measure.heading}")
     grouped: dict[float, dict[str, list[Row]]] = {}
     for row in rows:
         grouped.setdefault(row.wanted_coverage, {}).setdefault(row.system, []).append(row)
     for coverage, systems in grouped.items():
         for name, found in _merged(systems, coverage):
-            cells = [f"{_percent(found[0].coverage.estimate)} %", cell(found[0].accuracy), cell(found[0].ece)]
-            for row in found:
-                cells += [cell(row.detection, row), cell(row.auroc, row)] if row.ood is not None else []
-            table.add_row(name, *cells)
+            table.add_row(name, f"{100 * found[0].coverage.estimate:.1f} %", *cells(found))
         table.add_section()
     return table
 
 
-def cell(interval: Interval, row: Row | None = None) -> str:
-    """The estimate above its interval; how many were accepted where it is undefined."""
+def cell(measure: DeclaredMeasure, row: Row, *, counted: bool = False) -> str:
+    """The estimate above its interval; how many OOD inputs were accepted where it is undefined or, `counted`, below."""
+    interval, text = row.measures[measure.name], measure.text
+    accepted = f"{row.accepted_ood} of {row.n_ood}"
     if math.isnan(interval.estimate):
-        return "–" if row is None else f"{row.accepted_ood} of {row.n_ood}"
-    if math.isnan(interval.low):
-        return _percent(interval.estimate)
-    return f"{_percent(interval.estimate)}\n{_percent(interval.low)}–{_percent(interval.high)}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+        return accepted if measure.ood else "–"
+    lines = [text(interval.estimate)]
+    if not math.isnan(interval.low):
+        lines.append(f"{text(interval.low)}–{text(interval.high)}")
+    if counted and row.accepted_ood < row.n_ood:
+        lines.append(accepted)
+    return "\n".join(lines)
 
 
 def _merged(systems: dict[str, list[Row]], coverage: float) -> Iterator[tuple[str, list[Row]]]:

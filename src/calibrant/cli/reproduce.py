@@ -38,7 +38,7 @@ def command(
     runs: Annotated[
         Path | None, typer.Option("--runs", metavar="RUN", help="Run directory of networks (default: runs/PROFILE).")
     ] = None,
-    weights: options.Weights = None,
+    weights: options.WeightsFile = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="0,1,2", help="Seeds; the first one chooses lambda.")
     ] = None,

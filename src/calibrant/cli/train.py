@@ -36,7 +36,11 @@ def command(
     backbone: Annotated[
         str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, resnet-18, cnn-16, mlp-128-128, ...")
     ] = None,
-    weights: options.Weights = None,
+    weights: options.WeightsFile = None,
+    calibrator: Annotated[
+        str | None,
+        typer.Option("--calibrator", metavar="NAME", help="Fitted after training: temperature, none."),
+    ] = None,
     profile: options.Profile = None,
     settings: options.SettingsFile = None,
     override: options.Overrides = None,
@@ -51,7 +55,7 @@ def command(
     is not done again; other settings need another RUN.
     """
     named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood}
-    named |= {"backbone__name": backbone, "backbone__weights": weights}
+    named |= {"backbone__name": backbone, "backbone__weights": weights, "calibrator__name": calibrator}
     from calibrant.runs.run import Run
 
     run = Run(out)

@@ -46,9 +46,17 @@ FIRST: Mapping[str, Collection[str]] = {
     }.items()
 }
 INTRODUCED: Mapping[str, Any] = {}
-# Setting: {value now: value before}.
 # Settings that name something in a slot, and the kind of the slot: a plugin counts with its version.
-NAMED: Mapping[str, str] = {"calibration.regularizer": "regularizer"}
+NAMED: Mapping[str, str] = {
+    "calibration.regularizer": "regularizer",
+    "calibrator.name": "calibrator",
+    "outliers.scores": "detector",
+    "posterior.family": "posterior",
+    "rule.detectors": "detector",
+    "rule.synthesizers": "synthesizer",
+    "selector.objective": "objective",
+}
+# Setting: {value now: value before}.
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
 
@@ -87,7 +95,9 @@ def _counted(group: BaseModel, path: str) -> dict[str, Any]:
 def _before(dotted: str, value: Any) -> Any:
     if dotted in NAMED:
         kind = NAMED[dotted]
-        return [counted(kind, name) for name in value] if isinstance(value, list) else counted(kind, value)
+        if isinstance(value, list):
+            return [counted(kind, name) for name in value]
+        return None if value is None else counted(kind, value)
     names = RENAMED.get(dotted)
     return names.get(value, value) if names else value
 
@@ -128,6 +138,8 @@ def first_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple
     """
     for name in dict.fromkeys([*here, *there]):
         one, other = here.get(name), there.get(name)
+        if isinstance(one, Mapping) or isinstance(other, Mapping):  # a group without anything that counts is left out
+            one, other = one or {}, other or {}
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             inner = first_difference(one, other)
             if inner is not None:

@@ -18,7 +18,12 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
 RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
+DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
+SynthesizerName = Annotated[str, AfterValidator(partial(check, "synthesizer"))]
+ObjectiveName = Annotated[str, AfterValidator(partial(check, "objective"))]
+CalibratorName = Annotated[str, AfterValidator(partial(check, "calibrator"))]
 Options = dict[str, bool | int | float | str | None]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
 
@@ -122,6 +127,8 @@ class BackboneSettings(Group):
 class PosteriorSettings(Group):
     """q(theta) of Bayesian schemes."""
 
+    family: PosteriorName = Field(default="mean_field", description=f"of q: {', '.join(names('posterior'))}")
+    options: Options = Field(default_factory=dict, description="keywords of the family")
     beta: NonNegative = Field(default=0.00035, description="temperature: the KL term is weighted beta / N")
     prior_std: Positive = Field(default=0.001**0.5, description="of every weight, under the prior")
     init_std: Positive | None = Field(default=None, description="of every weight, before training; null: prior_std")
@@ -152,6 +159,13 @@ class CalibrationSettings(Group):
     max_accuracy_drop: NonNegative = Field(
         default=0.015, description="against lambda = 0, as a fraction, on validation data"
     )
+
+
+class CalibratorSettings(Group):
+    """What is fitted to validation data after training, between the network and the selector."""
+
+    name: CalibratorName = Field(default="none", description=f"calibrator: {', '.join(names('calibrator'))}")
+    options: Options = Field(default_factory=dict, description="keywords of the calibrator")
 
 
 class OptimizerSettings(Group):
@@ -209,9 +223,11 @@ class FinetuneSettings(OptimizerSettings):
 class OutlierSettings(Group):
     """The outlier scores that the selector reads."""
 
-    scores: tuple[Literal["density", "forest", "svm", "neighbors", "lof"], ...] = Field(
-        default=("density", "forest", "svm", "neighbors"), description="which, in the order of the selector's inputs"
+    scores: tuple[DetectorName, ...] = Field(
+        default=("density", "forest", "svm", "neighbors"),
+        description=f"which, in the order of the selector's inputs: {', '.join(names('detector'))}",
     )
+    options: dict[DetectorName, Options] = Field(default_factory=dict, description="keywords of a score, by its name")
     bandwidth: Positive | None = Field(default=None, description="of the kernel density; null: Scott's rule")
     neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
     neighbor_distance: Literal["kth", "mean"] = Field(
@@ -222,13 +238,22 @@ class OutlierSettings(Group):
     max_points: Count | None = Field(default=20_000, description="training examples whose features are kept; null: all")
     average: Literal["scores", "features"] = Field(default="scores", description="what is averaged over members")
 
+    @model_validator(mode="after")
+    def _belong(self) -> OutlierSettings:
+        for name in self.options:
+            if name not in self.scores:
+                raise ValueError(f"options are given for {name}, which is not among the scores")
+        return self
+
 
 class SelectorSettings(Group):
     """The selector and its threshold."""
 
-    objective: Literal["calibration", "classification"] = Field(
-        default="calibration", description="what it is trained for: calibration (the paper), classification"
+    objective: ObjectiveName = Field(
+        default="calibration",
+        description=f"what it is fitted to: {', '.join(names('objective'))}; calibration: the paper",
     )
+    options: Options = Field(default_factory=dict, description="keywords of an objective that have no setting here")
     variant: Literal["paper", "authors_code"] = Field(
         default="paper", description="of the calibration objective: paper, authors_code"
     )
@@ -241,12 +266,59 @@ class SelectorSettings(Group):
     hidden: Count = Field(default=64, description="units of each hidden layer")
     rate: Positive = Field(default=0.001, description="learning rate")
     weight_decay: NonNegative = Field(default=1e-5, description="L2 penalty on its weights")
-    steps: Count | None = Field(default=None, description="null: 250,000 with minibatches, at most 1,000 without")
+    optimizer: Literal["adam", "lbfgs"] = Field(
+        default="adam", description="adam, lbfgs (all data in every step, until it converges; weight_decay about 0.001)"
+    )
+    steps: Count | None = Field(
+        default=None, description="null: 250,000 with minibatches, at most 1,000 without, 500 with lbfgs"
+    )
     batch_size: Count | None = Field(default=None, description="null: all of the validation data in every step")
     holdout: Fraction = Field(default=0.0, description="part of the validation data that says when to stop")
     views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")
     coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="of the threshold that is saved")
     threshold: Literal["validation", "test"] = Field(default="validation", description="data that sets the threshold")
+
+
+class RuleSettings(Group):
+    """What decides for a scheme without a selector: which answers to accept, and from which trust on."""
+
+    name: Literal["confidence", "trust", "sirc"] = Field(
+        default="confidence",
+        description="confidence; trust, fitted to D_u or synthetic outliers; sirc, without any",
+    )
+    share: Fraction = Field(default=0.1, description="trust: assumed share of outliers in the stream")
+    detectors: tuple[DetectorName, ...] = Field(
+        default=("knn", "energy", "gen"),
+        min_length=1,
+        description="trust: those that may enter; sirc: the first",
+    )
+    synthesizers: tuple[SynthesizerName, ...] | None = Field(
+        default=None, description="how outliers are made where there is no D_u; null: by kind of data"
+    )
+    error: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.1, description="trust: accept where the answer is wrong with at most this probability"
+    )
+    coverage: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="of the threshold that is saved; null: by error, or 0.9 for sirc"
+    )
+    max_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="certificate: error among accepted ID inputs; null: no certificate"
+    )
+    max_outliers: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="certificate: share of outliers that are accepted; null: no certificate"
+    )
+    min_coverage: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="certificate: ID coverage; null: not promised"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.1, description="certificate: probability that it does not hold"
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> RuleSettings:
+        if (self.max_error is None) != (self.max_outliers is None):
+            raise ValueError("a certificate needs both rule.max_error and rule.max_outliers")
+        return self
 
 
 class ReportSettings(Group):

@@ -17,6 +17,7 @@ from calibrant.config.groups import (
     AugmentationSettings,
     BackboneSettings,
     CalibrationSettings,
+    CalibratorSettings,
     DataSettings,
     EngineSettings,
     FinetuneSettings,
@@ -25,11 +26,12 @@ from calibrant.config.groups import (
     OutlierSettings,
     PosteriorSettings,
     ReportSettings,
+    RuleSettings,
     SelectorSettings,
 )
 from calibrant.slots import is_loaded
 
-_NAMING = ("regularizer",)  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "scores", "name")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):
@@ -48,8 +50,10 @@ class Settings(Group):
     calibration: CalibrationSettings = CalibrationSettings()
     fit: FitSettings = FitSettings()
     finetune: FinetuneSettings = FinetuneSettings()
+    calibrator: CalibratorSettings = CalibratorSettings()
     outliers: OutlierSettings = OutlierSettings()
     selector: SelectorSettings = SelectorSettings()
+    rule: RuleSettings = RuleSettings()
     report: ReportSettings = ReportSettings()
     engine: EngineSettings = EngineSettings()
 
@@ -88,7 +92,8 @@ def profiles() -> tuple[str, ...]:
     """Names of the profiles that are shipped.
 
     >>> profiles()
-    ('cifar10', 'cifar100', 'embedded', 'micro', 'paper', 'paper-code', 'small', 'small-cifar10')
+    ('cifar10', 'cifar100', 'embedded', 'micro', 'paper', 'paper-code', 'pretrained', 'small',
+    'small-cifar10')
     """
     folder = resources.files("calibrant.config") / "profiles"
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrant.data.arrays import DataError
+from calibrant.slots import lookup, names
 
 
 @dataclass(frozen=True)
@@ -19,29 +20,6 @@ class Archive:
     md5: str
 
 
-_TORONTO = "https://www.cs.toronto.edu/~kriz"
-_DROPBOX = "https://www.dropbox.com/s"
-
-ARCHIVES = {
-    "cifar10": Archive(
-        "cifar-10-python.tar.gz", f"{_TORONTO}/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"
-    ),
-    "cifar100": Archive(
-        "cifar-100-python.tar.gz", f"{_TORONTO}/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"
-    ),
-    "imagenet-resize": Archive(
-        "Imagenet_resize.tar.gz",
-        f"{_DROPBOX}/kp3my3412u5k9rl/Imagenet_resize.tar.gz?dl=1",
-        "0f9ff11d45babf2eff5fe12281d1ac31",
-    ),
-    "lsun-resize": Archive(
-        "LSUN_resize.tar.gz",
-        f"{_DROPBOX}/moqh2wh8696c3yl/LSUN_resize.tar.gz?dl=1",
-        "278b7b31c8cb7e804a1465a8ce03a2dc",
-    ),
-}
-
-
 def default_folder() -> Path:
     """Where archives are kept if no path is given: $CALIBRANT_DATA, else the user's cache folder."""
     if chosen := os.environ.get("CALIBRANT_DATA"):
@@ -51,18 +29,28 @@ def default_folder() -> Path:
     return Path(pooch.os_cache("calibrant"))
 
 
+def archives() -> dict[str, Archive]:
+    """The archives that can be downloaded, by the kind of source."""
+    found = {kind: lookup("source", kind).archive for kind in names("source")}
+    return {kind: archive for kind, archive in found.items() if archive is not None}
+
+
 def download(kind: str, folder: Path | str | None = None) -> Path:
-    """Fetch the archive of `kind` into `folder` (see `default_folder`) and return its path.
+    """Fetch the archive of the source `kind` into `folder` (see `default_folder`) and return its path."""
+    known = archives()
+    if kind not in known:
+        raise DataError(f"there is no archive of {kind!r} to download; choose from {', '.join(known)}")
+    return fetch_archive(known[kind], default_folder() if folder is None else Path(folder))
+
+
+def fetch_archive(archive: Archive, target: Path) -> Path:
+    """Fetch `archive` into the folder `target` and return its path.
 
     An archive that is there already and has the right checksum is not fetched again. The file appears under its name
     only when it is whole and its checksum is right.
     """
     import pooch
 
-    if kind not in ARCHIVES:
-        raise DataError(f"there is no archive of {kind!r} to download; choose from {', '.join(ARCHIVES)}")
-    archive = ARCHIVES[kind]
-    target = default_folder() if folder is None else Path(folder)
     logging.getLogger("pooch").setLevel(logging.WARNING)
     try:
         path = pooch.retrieve(

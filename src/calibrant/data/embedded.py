@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.data.arrays import ArrayData, DataError, concatenate
+from calibrant.data.augmentation import Augmentation
+from calibrant.data.base import Source
+from calibrant.slots import register
 
 COUNT = 1000  # images in each part of the outliers
 CELLS, LEVELS = 8, 16
@@ -130,3 +134,30 @@ def read(which: str, part: str) -> ArrayData:
     raise DataError(
         f"there is no embedded set {which!r}; choose from embedded, embedded:near, embedded:far, embedded:ood"
     )
+
+
+@register("source", "embedded")
+class EmbeddedSource(Source):
+    """The embedded sets; the path says which."""
+
+    spec = "embedded | embedded:near | embedded:far | embedded:ood"
+    about = "digits (8 x 8); letters, photograph patches, both together as outliers"
+    obtain = "nothing to do: made from scikit-learn and matplotlib"
+    parts = "train and test"
+    augmentation = Augmentation(padding=1, flip=False)
+
+    def __init__(self, path: str) -> None:
+        self.which = path
+
+    @classmethod
+    def where(cls, folder: Path) -> str:
+        """It need not be got."""
+        return "always"
+
+    def has_parts(self) -> bool:
+        """It has."""
+        return True
+
+    def read(self, part: str | None) -> ArrayData:
+        """One part; the training part where none is named."""
+        return read(self.which, part or "train")

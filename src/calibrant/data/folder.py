@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrant.data.arrays import ArrayData, DataError
+from calibrant.data.base import Source
 from calibrant.data.images import SUFFIXES, ImageForm, decode, stack
+from calibrant.slots import register
 
 
 def _images(folder: Path) -> list[Path]:
@@ -56,32 +58,50 @@ def files(root: Path) -> tuple[list[Path], tuple[str, ...] | None]:
     return [path for name in by_class for path in by_class[name]], tuple(by_class)
 
 
-def read(path: Path, part: str | None, *, size: str | None = None, color: str | None = None) -> ArrayData:
-    """All images of `part` in memory; classes are those of the training part where there are parts."""
-    form = ImageForm.parse(size, color)
-    (root,) = roots(path, part)
-    images, names = files(root)
-    classes = files(path / "train")[1] if part == "test" else names
-    pixels = stack([decode(image, str(image), form) for image in images], [str(image) for image in images])
-    if names is None or classes is None:
-        return ArrayData(pixels, None, None, str(path))
-    unknown = next((name for name in names if name not in classes), None)
-    if unknown is not None:
-        raise DataError(f"folder {root / unknown} is a class that {path / 'train'} does not have; rename or remove it")
-    labels = torch.tensor([classes.index(image.parent.name) for image in images])
-    return ArrayData(pixels, labels, classes, str(path))
+@register("source", "folder")
+class FolderSource(Source):
+    """A folder of image files, or one image file."""
 
+    spec = "folder:PATH?size=32"
+    about = "images, a subfolder per class or none"
+    parts = "in subfolders train and test, if both are there"
 
-def stream(
-    path: Path, part: str | None, batch_rows: int, *, size: str | None = None, color: str | None = None
-) -> Iterator[tuple[list[str], Tensor]]:
-    """(relative paths, images) in batches of at most `batch_rows`, with no more than one batch in memory."""
-    form = ImageForm.parse(size, color)
-    base = path.parent if path.is_file() else path
-    images = [image for root in roots(path, part) for image in files(root)[0]]
-    shape: tuple[int, ...] | None = None
-    for start in range(0, len(images), batch_rows):
-        batch = images[start : start + batch_rows]
-        pixels = stack([decode(image, str(image), form) for image in batch], [str(image) for image in batch], shape)
-        shape = tuple(pixels.shape[1:])
-        yield [image.relative_to(base).as_posix() for image in batch], pixels
+    def __init__(self, path: str, *, size: str | None = None, color: str | None = None) -> None:
+        super().__init__(path)
+        self.form = ImageForm.parse(size, color)
+
+    @classmethod
+    def claims(cls, path: Path) -> int:
+        """Folders, and image files, if nothing more specific claims them."""
+        return int(path.is_dir() or (path.suffix.lower() in SUFFIXES and path.exists()))
+
+    def has_parts(self) -> bool:
+        """Whether there are subfolders `train` and `test`."""
+        return has_parts(self.path)
+
+    def read(self, part: str | None) -> ArrayData:
+        """All images of `part` in memory; classes are those of the training part where there are parts."""
+        (root,) = roots(self.path, part)
+        images, names = files(root)
+        classes = files(self.path / "train")[1] if part == "test" else names
+        pixels = stack([decode(image, str(image), self.form) for image in images], [str(image) for image in images])
+        if names is None or classes is None:
+            return ArrayData(pixels, None, None, str(self.path))
+        unknown = next((name for name in names if name not in classes), None)
+        if unknown is not None:
+            train = self.path / "train"
+            raise DataError(f"folder {root / unknown} is a class that {train} does not have; rename or remove it")
+        labels = torch.tensor([classes.index(image.parent.name) for image in images])
+        return ArrayData(pixels, labels, classes, str(self.path))
+
+    def stream(self, part: str | None, batch_rows: int) -> Iterator[tuple[list[str], Tensor]]:
+        """(relative paths, images), with no more than one batch in memory."""
+        base = self.path.parent if self.path.is_file() else self.path
+        images = [image for root in roots(self.path, part) for image in files(root)[0]]
+        shape: tuple[int, ...] | None = None
+        for start in range(0, len(images), batch_rows):
+            batch = images[start : start + batch_rows]
+            decoded = [decode(image, str(image), self.form) for image in batch]
+            pixels = stack(decoded, [str(image) for image in batch], shape)
+            shape = tuple(pixels.shape[1:])
+            yield [image.relative_to(base).as_posix() for image in batch], pixels

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.data.arrays import ArrayData, DataError
+from calibrant.data.base import PARTS, Source
 from calibrant.data.convert import as_inputs, encode_labels
+from calibrant.slots import register
 
 INPUTS = ("inputs", "x", "X", "images", "image", "data", "features", "arr_0")
 LABELS = ("labels", "label", "y", "Y", "targets", "target", "arr_1")
@@ -118,38 +120,49 @@ def _labels(
     return labels, classes
 
 
-def read(
-    path: Path,
-    part: str | None,
-    *,
-    inputs: str | None = None,
-    labels: str | None = None,
-    layout: str | None = None,
-) -> ArrayData:
-    """The arrays of `part` in memory; `inputs` and `labels` name them if not by one of the usual names."""
-    with opened(path) as archive:
-        key = _inputs_key(keys_of(archive), path, part, inputs)
-        values = as_inputs(_whole(archive, path, key), f"{path}:{key}", layout)
-        target, classes = _labels(archive, path, part, labels)
-    if target is not None and len(target) != len(values):
-        raise DataError(f"{path} has {len(values)} inputs but {len(target)} labels; write it again")
-    return ArrayData(values, target, classes, str(path))
+@register("source", "npz")
+class NpzSource(Source):
+    """An NPZ file; `inputs` and `labels` name its arrays if not by one of the usual names."""
 
+    spec = "npz:FILE"
+    about = "arrays inputs and labels"
+    parts = "as x_train and x_test, if both are there"
 
-def stream(
-    path: Path,
-    part: str | None,
-    batch_rows: int,
-    *,
-    inputs: str | None = None,
-    layout: str | None = None,
-) -> Iterator[tuple[list[str], Tensor]]:
-    """(row numbers, inputs) in batches of at most `batch_rows`, with no more than one batch in memory."""
-    parts = (part,) if part is not None else ("train", "test") if has_parts(path) else (None,)
-    row = 0
-    with opened(path) as archive:
-        for name in parts:
-            key = _inputs_key(keys_of(archive), path, name, inputs)
-            for block in blocks_of(archive, path, key, batch_rows):
-                yield [str(row + index) for index in range(len(block))], as_inputs(block, f"{path}:{key}", layout)
-                row += len(block)
+    def __init__(
+        self, path: str, *, inputs: str | None = None, labels: str | None = None, layout: str | None = None
+    ) -> None:
+        super().__init__(path)
+        self.inputs, self.labels, self.layout = inputs, labels, layout
+
+    @classmethod
+    def claims(cls, path: Path) -> int:
+        """Files that end in .npz."""
+        return 2 * (path.suffix.lower() == ".npz")
+
+    def has_parts(self) -> bool:
+        """Whether there are inputs named for both parts."""
+        return has_parts(self.path)
+
+    def read(self, part: str | None) -> ArrayData:
+        """The arrays of `part` in memory."""
+        path = self.path
+        with opened(path) as archive:
+            key = _inputs_key(keys_of(archive), path, part, self.inputs)
+            values = as_inputs(_whole(archive, path, key), f"{path}:{key}", self.layout)
+            target, classes = _labels(archive, path, part, self.labels)
+        if target is not None and len(target) != len(values):
+            raise DataError(f"{path} has {len(values)} inputs but {len(target)} labels; write it again")
+        return ArrayData(values, target, classes, str(path))
+
+    def stream(self, part: str | None, batch_rows: int) -> Iterator[tuple[list[str], Tensor]]:
+        """(row numbers, inputs), with no more than one batch in memory."""
+        path = self.path
+        parts = (part,) if part is not None else PARTS if has_parts(path) else (None,)
+        row = 0
+        with opened(path) as archive:
+            for name in parts:
+                key = _inputs_key(keys_of(archive), path, name, self.inputs)
+                for block in blocks_of(archive, path, key, batch_rows):
+                    ids = [str(row + index) for index in range(len(block))]
+                    yield ids, as_inputs(block, f"{path}:{key}", self.layout)
+                    row += len(block)

@@ -13,17 +13,13 @@ from calibrant.data.archives import is_archive, iterate
 from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.images import SUFFIXES, ImageForm, decode, stack
 
-FOLDERS = {"imagenet-resize": "Imagenet_resize", "lsun-resize": "LSUN_resize"}
-TITLES = {"imagenet-resize": "TinyImageNet (resized)", "lsun-resize": "LSUN (resized)"}
-
 
 def _is_image(name: str) -> bool:
     return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
-def locate(path: Path, kind: str) -> Path | None:
-    """The folder with the images, or the archive, at or in `path`; None if there is neither."""
-    folder = FOLDERS[kind]
+def locate(path: Path, folder: str) -> Path | None:
+    """The folder with the images, named `folder`, or its archive, at or in `path`; None if there is neither."""
     if is_archive(path):
         return path
     for candidate in (path / folder / folder, path / folder, path):
@@ -45,20 +41,18 @@ def file_number(name: str) -> int:
     return int(digits[-1])
 
 
-def read(path: Path, kind: str) -> ArrayData:
-    """The whole set at `path`: the folder, a parent of it, or the archive."""
-    location = locate(path, kind)
+def read(path: Path, folder: str, title: str) -> ArrayData:
+    """The whole set called `title` at `path`: the folder, a parent of it, or the archive."""
+    location = locate(path, folder)
     if location is None:
-        raise DataError(
-            f"{TITLES[kind]} is not at {path}; put {FOLDERS[kind]}.tar.gz, or the folder {FOLDERS[kind]}, there"
-        )
+        raise DataError(f"{title} is not at {path}; put {folder}.tar.gz, or the folder {folder}, there")
     files = sorted(iterate(location, _is_image), key=lambda item: file_number(item[0]))
     if not files:
-        raise DataError(f"{location} holds no images; use {FOLDERS[kind]}.tar.gz of the ODIN release")
+        raise DataError(f"{location} holds no images; use {folder}.tar.gz of the ODIN release")
     names = [name for name, _ in files]
     numbers = [file_number(name) for name in names]
     for expected, number in enumerate(numbers, start=numbers[0]):
         if number != expected:
             raise DataError(f"{location} lacks image number {expected}; unpack the archive again")
     images = [decode(content, f"{location}/{name}", ImageForm()) for name, content in files]
-    return ArrayData(stack(images, names), None, None, TITLES[kind])
+    return ArrayData(stack(images, names), None, None, title)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.data.arrays import ArrayData, DataError
+from calibrant.data.base import Source
 from calibrant.data.convert import as_inputs, encode_labels
 from calibrant.data.images import ImageForm, decode, stack
+from calibrant.slots import register
 
 LABELS = ("label", "labels", "y", "target", "targets", "class", "fine_label")
 READ_ROWS = 4096
@@ -81,22 +83,30 @@ def _is_vector(kind: Any) -> bool:
 
 
 def choose(
-    schema: Any, path: Path, *, label: str | None, image: str | None, features: str | None, ident: str | None
+    schema: Any,
+    path: Path,
+    *,
+    label: str | None,
+    image: str | None,
+    features: str | None,
+    ident: str | None,
+    ignore: str | None = None,
 ) -> Columns:
     """The columns to read: those named, else the usual ones; see `docs/data.md`."""
     kinds = {field.name: field.type for field in schema}
     named = features.split(",") if features else []
+    ignored = ignore.split(",") if ignore else []
     for name in (*named, image, label, ident):
         if name is not None and name not in kinds:
             raise DataError(f"{path} has no column {name!r}; it has {', '.join(kinds)}")
     label = label or next((name for name in LABELS if name in kinds), None)
     if image is None and not named:
-        image = next((name for name, kind in kinds.items() if _is_image(kind) and name != ident), None)
+        image = next((n for n, kind in kinds.items() if _is_image(kind) and n not in (ident, *ignored)), None)
     if image is not None:
         if not _is_image(kinds[image]):
             raise DataError(f"{path} holds {kinds[image]} in column {image!r}, not the bytes of image files")
         return Columns(image, (), label, ident)
-    rest = [name for name in kinds if name not in (label, ident)]
+    rest = [name for name in kinds if name not in (label, ident, *ignored)]
     chosen = named or [name for name in rest if _is_number(kinds[name])] or [n for n in rest if _is_vector(kinds[n])]
     bad = next((name for name in chosen if not (_is_number(kinds[name]) or _is_vector(kinds[name]))), None)
     if bad is not None:
@@ -180,60 +190,84 @@ def _known_classes(path: Path, label: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def read(
-    path: Path,
-    part: str | None,
-    *,
-    label: str | None = None,
-    image: str | None = None,
-    features: str | None = None,
-    size: str | None = None,
-    color: str | None = None,
-) -> ArrayData:
-    """All rows of `part` in memory."""
-    form = ImageForm.parse(size, color)
-    found = files(path, part)
-    columns = choose(_open(found[0]).schema_arrow, found[0], label=label, image=image, features=features, ident=None)
-    inputs: list[Tensor] = []
-    labels: list[NDArray[Any]] = []
-    for file in found:
-        for _, rows, target in _batches(file, columns, form, READ_ROWS):
-            if inputs and rows.shape[1:] != inputs[0].shape[1:]:
-                raise DataError(
-                    f"{file} has inputs of shape {tuple(rows.shape[1:])} after {tuple(inputs[0].shape[1:])};"
-                    " give size= for images, or pad the rows"
-                )
-            inputs.append(rows)
-            labels += [] if target is None else [target]
-    if not inputs:
-        raise DataError(f"{path} holds no rows; write it again")
-    if columns.label is None:
-        return ArrayData(torch.cat(inputs), None, None, str(path))
-    values = np.concatenate(labels)
-    known = _known_classes(path, columns.label) if values.dtype.kind in "UO" else None
-    target, classes = encode_labels(values, f"column {columns.label!r} of {path}", known)
-    return ArrayData(torch.cat(inputs), target, classes, str(path))
+@register("source", "parquet")
+class ParquetSource(Source):
+    """A Parquet file, or a folder of files."""
 
+    spec = "parquet:FILE?label=COLUMN"
+    about = "image bytes or feature columns, and labels"
+    parts = "as files train*.parquet and test*.parquet in a folder, if both are there"
 
-def stream(
-    path: Path,
-    part: str | None,
-    batch_rows: int,
-    *,
-    label: str | None = None,
-    image: str | None = None,
-    features: str | None = None,
-    id: str | None = None,  # noqa: A002  (the name of the option)
-    size: str | None = None,
-    color: str | None = None,
-) -> Iterator[tuple[list[str], Tensor]]:
-    """(ids, inputs) in batches of at most `batch_rows`; ids are those of column `id`, else row numbers."""
-    form = ImageForm.parse(size, color)
-    row = 0
-    for file in files(path, part):
+    def __init__(
+        self,
+        path: str,
+        *,
+        label: str | None = None,
+        image: str | None = None,
+        features: str | None = None,
+        id: str | None = None,  # noqa: A002  (the name of the option)
+        size: str | None = None,
+        color: str | None = None,
+        ignore: str | None = None,
+    ) -> None:
+        super().__init__(path)
+        self.ignore = ignore
+        self.label, self.image, self.features, self.id = label, image, features, id
+        self.form = ImageForm.parse(size, color)
+
+    @classmethod
+    def claims(cls, path: Path) -> int:
+        """Files that end in .parquet, and folders that hold such."""
+        return 2 * (path.suffix.lower() == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))))
+
+    def has_parts(self) -> bool:
+        """Whether the folder holds files of both parts."""
+        return has_parts(self.path)
+
+    def _choose(self, schema: Any, file: Path, label: str | None, ident: str | None) -> Columns:
+        named = {"image": self.image, "features": self.features, "ignore": self.ignore}
+        return choose(schema, file, label=label, ident=ident, **named)
+
+    def columns(self) -> Mapping[str, Any]:
+        """The columns that are read, and those that are not."""
+        file = files(self.path, None)[0]
         schema = _open(file).schema_arrow
-        present = label if label in schema.names else None  # what is to be predicted need not have labels
-        columns = choose(schema, file, label=present, image=image, features=features, ident=id)
-        for ids, inputs, _ in _batches(file, replace(columns, label=None), form, batch_rows):
-            yield ids if id is not None else [str(row + index) for index in range(len(ids))], inputs
-            row += len(ids)
+        chosen = self._choose(schema, file, self.label, self.id)
+        read = {*chosen.inputs, chosen.label, chosen.id}
+        ignored = [name for name in schema.names if name not in read]
+        return {"used": list(chosen.inputs), "label": chosen.label, "id": chosen.id, "ignored": ignored}
+
+    def read(self, part: str | None) -> ArrayData:
+        """All rows of `part` in memory."""
+        found = files(self.path, part)
+        columns = self._choose(_open(found[0]).schema_arrow, found[0], self.label, None)
+        inputs: list[Tensor] = []
+        labels: list[NDArray[Any]] = []
+        for file in found:
+            for _, rows, target in _batches(file, columns, self.form, READ_ROWS):
+                if inputs and rows.shape[1:] != inputs[0].shape[1:]:
+                    raise DataError(
+                        f"{file} has inputs of shape {tuple(rows.shape[1:])} after {tuple(inputs[0].shape[1:])};"
+                        " give size= for images, or pad the rows"
+                    )
+                inputs.append(rows)
+                labels += [] if target is None else [target]
+        if not inputs:
+            raise DataError(f"{self.path} holds no rows; write it again")
+        if columns.label is None:
+            return ArrayData(torch.cat(inputs), None, None, str(self.path))
+        values = np.concatenate(labels)
+        known = _known_classes(self.path, columns.label) if values.dtype.kind in "UO" else None
+        target, classes = encode_labels(values, f"column {columns.label!r} of {self.path}", known)
+        return ArrayData(torch.cat(inputs), target, classes, str(self.path))
+
+    def stream(self, part: str | None, batch_rows: int) -> Iterator[tuple[list[str], Tensor]]:
+        """(ids, inputs), with no more than one batch in memory; ids are those of column `id`, else row numbers."""
+        row = 0
+        for file in files(self.path, part):
+            schema = _open(file).schema_arrow
+            label = self.label if self.label in schema.names else None  # what is to be predicted need not have labels
+            columns = self._choose(schema, file, label, self.id)
+            for ids, inputs, _ in _batches(file, replace(columns, label=None), self.form, batch_rows):
+                yield ids if self.id is not None else [str(row + index) for index in range(len(ids))], inputs
+                row += len(ids)

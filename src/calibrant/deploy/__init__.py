@@ -1,7 +1,7 @@
 """What is deployed: the predictor that answers, scores and abstains, the estimator, and what commands do with them.
 
-May import: checks, files, adapters, predictions, posteriors, detectors, selective, data, backbones, config, evaluation,
-report, runs, training.
+May import: checks, files, slots, adapters, predictions, posteriors, calibrators, detectors, selective, data, backbones,
+config, evaluation, report, runs, training.
 """
 
 from calibrant.deploy.early import EarlyStopping

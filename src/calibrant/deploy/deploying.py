@@ -17,7 +17,9 @@ from calibrant.training.workspace import Workspace
 def predictor_of(
     workspace: Workspace, scheme: Scheme | str, selection: Selection, classes: Sequence[str] | None = None
 ) -> Predictor:
-    """The predictor of `scheme`: a selective one answers at `selector.coverage`, any other one always.
+    """The predictor of `scheme`: a selective one answers at `selector.coverage`, one with a rule as that says.
+
+    Any other one always answers.
 
     `classes` names the classes where the data does not.
     """
@@ -26,9 +28,11 @@ def predictor_of(
     own = workspace.network is not None
     return Predictor(
         workspace.ensemble(scheme).stored(),
+        calibrator=selection.calibrator,
         outliers=selection.scorer,
         selector=selection.selector,
         threshold=selection.threshold,
+        certificate=selection.certificate,
         classes=train.classes if classes is None else classes,
         feature_layer=settings.backbone.feature_layer,
         backbone=None if own else Backbone(settings.backbone.name, shape, class_count(train)),

@@ -29,6 +29,9 @@ class EarlyStopping:
     By the union bound over the looks and the two questions, the decision then differs with probability at most
     `error`, were the values normal over the members; the rate measured is far lower. A lead that the members to come
     cannot make up, n lead > K - n, needs no test.
+
+    With a calibrator, g is that of the calibrated mean. If the calibrator can change the predicted class, the lead is
+    that of the calibrated mean, too, its standard error by the jackknife, and every lead is tested.
     """
 
     error: float = 0.02
@@ -51,7 +54,16 @@ class EarlyStopping:
 
         return float(stats.t.isf(self.error / 2 / (total - self.min_members), seen - 1))
 
-    def settled(self, probabilities: Tensor, gate: Tensor, without: Tensor, threshold: float, total: int) -> Tensor:
+    def settled(
+        self,
+        probabilities: Tensor,
+        gate: Tensor,
+        without: Tensor,
+        threshold: float,
+        total: int,
+        *,
+        bounded: bool = True,
+    ) -> Tensor:
         """Whether each input may stop, (B,) bool.
 
         Args:
@@ -60,13 +72,16 @@ class EarlyStopping:
             without: (n, B) g of the means without each of them in turn.
             threshold: what g is compared with.
             total: K.
+            bounded: whether no member to come can move the lead by more than 1.
         """
         seen = len(probabilities)
         wanted, unseen = self.quantile(seen, total), 1 - seen / total
         leader = probabilities.mean(0).argmax(-1)
         lead = probabilities.gather(2, leader.expand(seen, -1)[..., None]) - probabilities
         mean, spread = lead.mean(0), (lead.var(0) / seen * unseen).sqrt()
-        led = (mean > wanted * spread) | (seen * mean > total - seen)
+        led = mean > wanted * spread
+        if bounded:
+            led |= seen * mean > total - seen
         led.scatter_(1, leader[:, None], True)
         if threshold <= 0 or threshold > 1:  # out of the reach of g
             return led.all(1) & ~gate.isnan()
@@ -115,9 +130,14 @@ def _done(
     if seen < early.min_members or seen >= total:
         return torch.full((batch,), seen >= total, device=logits.device)
     probabilities = logits.softmax(-1)
-    without = rule.acceptance(_leave_one_out(probabilities).flatten(0, 1), _leave_one_out(extra).flatten(0, 1))
+    rest = _leave_one_out(probabilities)
+    without = rule.acceptance(rest.flatten(0, 1), _leave_one_out(extra).flatten(0, 1)).view(seen, batch)
     now = rule.acceptance(probabilities.mean(0), extra.mean(0))
-    return early.settled(probabilities, now, without.view(seen, batch), threshold, total)
+    if rule.calibrator is None or rule.calibrator.keeps_class:
+        return early.settled(probabilities, now, without, threshold, total)
+    parts = rule.calibrated(rest.flatten(0, 1)).view_as(rest)
+    pseudo = rule.calibrated(probabilities.mean(0)) + (seen - 1) * (parts.mean(0) - parts)
+    return early.settled(pseudo, now, without, threshold, total, bounded=False)
 
 
 def _leave_one_out(values: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
 from calibrant.deploy.deploying import predictor_of
 from calibrant.deploy.labels import Labelling, learn_labels
+from calibrant.predictions import Decision, Predictions
 from calibrant.training.predicting import InOrder
 from calibrant.training.training_data import Examples, TrainingData, as_examples
 from calibrant.training.workspace import Workspace
@@ -36,17 +37,28 @@ _BASE = Settings().changed(
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of any of the sixteen schemes around `module`.
+    """A classifier around `module` that says which of its answers to trust, or one of the paper's sixteen schemes.
+
+    By default the network is trained plainly, a temperature makes its confidence match its accuracy, and `trust`, the
+    probability that an answer is right in a stream with outliers, decides what to accept. The outliers that trust is
+    fitted to are those given as `uncertainty`, or made from the validation inputs.
 
     Args:
         module: returns logits (B, C) for a batch of inputs. Its weights are the start of every `fit`, which trains a
             copy: fitting twice gives the same result, and `module` itself never changes. Inputs are normalized inside
             the model, but for tokens.
-        scheme: such as "FNN", "CBNN-OCM" or "SCBNN"; those with OCM need `uncertainty` in `fit`.
-        epochs, batch_size, rate: of the fit; fine-tuning takes a fifth of the epochs.
+        scheme: None for the default above, or a scheme of the paper, such as "FNN", "CBNN-OCM" or "SCBNN"; those with
+            OCM need `uncertainty` in `fit`.
+        epochs, batch_size, rate: of the fit; with 0 epochs a trained network stays as it is. Fine-tuning takes a fifth
+            of the epochs.
         calibration_weight: lambda.
         gamma: weight of confidence minimization.
+        posterior: the family of q(theta) for Bayesian schemes, such as "mean_field" or "mc_dropout".
         members: size of the ensemble that predicts, for Bayesian schemes.
+        calibrator: what is fitted to the validation data after training, "temperature" or "none"; None takes a
+            temperature by default and nothing for a scheme of the paper.
+        rule: what accepts answers: "trust", "sirc" or "confidence"; None takes trust by default and the confidence for
+            a scheme of the paper. An S-scheme has its selector.
         overrides: any other setting, such as `("fit.optimizer=adam", "posterior.init_std=0.02")`.
         seed: the one seed.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
@@ -57,22 +69,27 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
 
     >>> import torch
     >>> X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> classifier = CalibratedClassifier(nn.Linear(2, 2), "FNN", epochs=5).fit(X, X[:, 0] > 0)
+    >>> classifier = CalibratedClassifier(nn.Linear(2, 2), epochs=5).fit(X, X[:, 0] > 0)
     >>> classifier.classes_, bool(classifier.score(X, X[:, 0] > 0) > 0.9)
     (array([False,  True]), True)
+    >>> classifier.trust(X[:3]).shape, classifier.accept(X[:3], error=0.2).dtype
+    ((3,), dtype('bool'))
     """
 
     def __init__(
         self,
         module: nn.Module,
-        scheme: str = "CBNN-OCM",
+        scheme: str | None = None,
         *,
         epochs: int = 20,
         batch_size: int = 64,
         rate: float = 0.1,
         calibration_weight: float = 0.5,
         gamma: float = 0.5,
+        posterior: str = "mean_field",
         members: int = 20,
+        calibrator: str | None = None,
+        rule: str | None = None,
         overrides: Sequence[str] = (),
         seed: int = 0,
         device: str = "auto",
@@ -85,7 +102,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         self.rate = rate
         self.calibration_weight = calibration_weight
         self.gamma = gamma
+        self.posterior = posterior
         self.members = members
+        self.calibrator = calibrator
+        self.rule = rule
         self.overrides = overrides
         self.seed = seed
         self.device = device
@@ -98,9 +118,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             X: inputs with `y`; or a pair (X, y), a data set or a loader, which hold their own labels.
             y: class labels, of any type.
             validation: a fraction of X to hold out, or data in any of the forms of X with its labels.
-            uncertainty: D_u, unlabelled outliers in any of the forms of X; needed by OCM schemes.
+            uncertainty: D_u, unlabelled outliers in any of the forms of X, which trust is fitted to; needed by OCM
+                schemes. About twenty are enough for trust.
         """
-        scheme, settings = Scheme.parse(self.scheme), self._settings()
+        scheme, settings = Scheme.parse(self.scheme or "FNN"), self._settings()
         if scheme.ocm and uncertainty is None:
             raise ValueError(f"uncertainty is missing: {scheme} needs unlabelled outliers to fine-tune on")
         train, labelling = learn_labels(X, y, self.module)
@@ -116,30 +137,52 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities (N, C) of the ensemble, in the order of `classes_`."""
-        data = self._checked(X)  # not the predictor: nobody asks for its scores
-        predictions = self.predictor_.ensemble.predict(InOrder(data, self.settings_.engine.predict_batch_size))
-        probabilities: NDArray[Any] = predictions.probabilities.numpy()
+        """Calibrated probabilities (N, C) of the ensemble, in the order of `classes_`."""
+        probabilities: NDArray[Any] = self._predictions(X).probabilities.numpy()
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every input, (N,)."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        labels: NDArray[Any] = self.classes_[self._predictions(X).predicted.numpy()]
         return labels
 
-    def accept(self, X: Any, coverage: float | None = None) -> NDArray[Any]:
-        """Whether to answer, (N,) bool: a selective scheme's selector decides, for any other one the confidence.
+    def _predictions(self, X: Any) -> Predictions:
+        """Of the calibrated ensemble, not of the predictor: nobody asks for its scores."""
+        data = self._checked(X)
+        predictions = self.predictor_.ensemble.predict(InOrder(data, self.settings_.engine.predict_batch_size))
+        calibrator = self.predictor_.calibrator
+        return predictions if calibrator is None else calibrator.calibrate(predictions)
+
+    def trust(self, X: Any) -> NDArray[Any]:
+        """The probability that each answer is right, in a stream with the assumed share of outliers, (N,)."""
+        found = self.decide(X).trust
+        if found is None:
+            raise ValueError("this classifier has no trust: its rule is another one; leave scheme and rule at None")
+        values: NDArray[Any] = found.numpy()
+        return values
+
+    def accept(self, X: Any, coverage: float | None = None, error: float | None = None) -> NDArray[Any]:
+        """Whether to answer, (N,) bool: trust decides, a selective scheme's selector, or the confidence.
 
         Args:
             X: inputs.
             coverage: accept this part of the validation data; None takes the setting `selector.coverage` for selective
-                schemes, and accepts everything for the others.
+                schemes, `rule.error` for trust, and accepts everything where the confidence decides.
+            error: accept where the trust is at least 1 - error.
         """
-        data = self._checked(X)
-        predictor = self.predictor_ if coverage is None else self.predictor_.at_coverage(coverage)
-        decision = predictor.predict(InOrder(data, self.settings_.engine.predict_batch_size))
-        accepted: NDArray[Any] = decision.accepted.numpy()
+        accepted: NDArray[Any] = self.decide(X, coverage, error).accepted.numpy()
         return accepted
+
+    def decide(self, X: Any, coverage: float | None = None, error: float | None = None) -> Decision:
+        """The answers to X with confidence and trust, and which of them are accepted; arguments as in `accept`."""
+        data, predictor = self._checked(X), self.predictor_
+        if coverage is not None and error is not None:
+            raise ValueError("give either coverage or error, not both")
+        if coverage is not None:
+            predictor = predictor.at_coverage(coverage)
+        elif error is not None:
+            predictor = predictor.at_error(error)
+        return predictor.predict(InOrder(data, self.settings_.engine.predict_batch_size))
 
     def _checked(self, X: Any) -> Examples:
         check_is_fitted(self, "predictor_")
@@ -150,11 +193,15 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         return data
 
     def _settings(self) -> Settings:
+        paper = self.scheme is not None
+        calibrator = self.calibrator or ("none" if paper else "temperature")
         own = {
             "fit": {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate},
             "finetune": {"epochs": max(1, int(self.epochs) // 5), "gamma": self.gamma},
             "calibration": {"weight": self.calibration_weight},
-            "posterior": {"members": self.members},
+            "posterior": {"family": self.posterior, "members": self.members},
+            "calibrator": {"name": calibrator},
+            "rule": {"name": self.rule or ("confidence" if paper else "trust")},
             "seed": self.seed,
             "engine": {"device": str(self.device)},
         }

@@ -33,6 +33,8 @@ def evaluation_of(settings: Settings, scheme: Scheme, predictions: Mapping[str, 
         for part, one in predictions.items()
     }
     about = {"Profile": settings.profile, "Data": settings.data.source, "Network": settings.backbone.name}
+    if settings.calibrator.name != "none":
+        about["Calibrator"] = settings.calibrator.name
     return Evaluation.of(str(scheme), settings.seed, kept, settings.selector.threshold, **about)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import checks
-from calibrant.adapters.features import FeatureTap
+from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class DecisionProgram(nn.Module):
         return value
 
     def _run(self, k: int, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        with FeatureTap(network, self.layer) as tap:
-            return self.rule.member_outputs(k, network(x), tap.take())
+        logits, features = Member(network, feature_layer=self.layer)(x)
+        return self.rule.member_outputs(k, logits, features)
 
 
 def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
@@ -109,6 +109,7 @@ def _write_onnx(program: DecisionProgram, traced: torch.export.ExportedProgram, 
     assert converted is not None
     rule = program.rule
     facts = {"classes": rule.classes, "outlier_scores": rule.score_names, "threshold": str(program.threshold)}
+    facts["calibrator"] = rule.calibrated_by
     converted.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
     converted.save(file)
 

@@ -1,24 +1,26 @@
-"""The predictor: ensemble, outlier scores, selector and threshold as one module."""
+"""The predictor: ensemble, calibrator, outlier scores, selector and threshold as one module."""
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from calibrant import checks
 from calibrant.adapters.features import FeatureTap
+from calibrant.calibrators import Calibrator
 from calibrant.deploy.early import EarlyStopping, decide_early
 from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
-from calibrant.selective import BaseSelector, DecisionRule, Threshold, threshold_for_coverage
+from calibrant.selective import BaseSelector, Certificate, DecisionRule, Threshold, Trust, threshold_for_coverage
 
 if TYPE_CHECKING:
     from calibrant.deploy.saving import Backbone
@@ -29,15 +31,18 @@ class Predictor(nn.Module):
 
     Args:
         ensemble: the members; a deterministic network is `Ensemble.of(module)`.
-        outliers: fitted outlier scores. Fitted to one network's features while the ensemble has several members, they
-            score the features averaged over the members.
+        calibrator: a fitted calibrator of the members' mean probabilities, such as `TemperatureScaling`; without one
+            they stay as they are. The selector must have been fitted to confidences that went through the same one.
+        outliers: fitted outlier scores. Fitted to one network while the ensemble has several members, they score the
+            features and logits averaged over the members.
         selector: a fitted selector; without one the confidence takes the place of its output.
         threshold: answers are accepted where the selector's output is at least this; by default the selector's own
             threshold, and without a selector everything is accepted. NaN is never accepted.
-        ood_score: "confidence" (1 - confidence), "max_logit", "energy", "entropy", "mutual_information", or one of
-            the outlier scores by name.
+        ood_score: "confidence" (1 - confidence), any registered detector of logits by name, such as "energy", or one of
+            the outlier scores.
         classes: names of the classes.
         feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
+        certificate: what was certified of the threshold; it then is the threshold, unless another is given.
         backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.
 
     Threads may share a predictor: their calls take turns.
@@ -51,6 +56,7 @@ class Predictor(nn.Module):
         self,
         ensemble: Ensemble,
         *,
+        calibrator: Calibrator | None = None,
         outliers: OutlierScores | None = None,
         selector: BaseSelector | None = None,
         threshold: float | Threshold | None = None,
@@ -58,11 +64,15 @@ class Predictor(nn.Module):
         classes: Sequence[str] | None = None,
         feature_layer: str | None = None,
         backbone: Backbone | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         super().__init__()
-        FeatureTap(ensemble.module, feature_layer)  # refuses an unknown layer
+        if certificate is not None and certificate.threshold is not None and threshold is None:
+            threshold = certificate.threshold
+        self.certificate = certificate
+        FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
         self.ensemble, self.feature_layer, self.backbone = ensemble, feature_layer, backbone
-        self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes)
+        self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes, calibrator)
         self._lock = threading.Lock()
         self.eval()
 
@@ -75,6 +85,11 @@ class Predictor(nn.Module):
     def selector(self) -> BaseSelector | None:
         """The selector; a threshold set on it holds from the next call on, unless the predictor has its own."""
         return self.rule.selector
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The calibrator of the members' mean probabilities."""
+        return self.rule.calibrator
 
     @property
     def outliers(self) -> OutlierScores | None:
@@ -93,8 +108,8 @@ class Predictor(nn.Module):
         With `early`, members are evaluated one after another and each input stops when its decision is settled.
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
-        with self._lock, FeatureTap(self.ensemble.module, self.feature_layer) as tap:
-            run = partial(self._run, tap)
+        with self._lock:
+            run = partial(self._run, self.ensemble.callables(self.feature_layer))
             if early is not None:
                 return decide_early(early, self.rule, run, inputs, total, threshold)
             logits, extra = zip(*(run(k, inputs) for k in range(total)))
@@ -112,11 +127,30 @@ class Predictor(nn.Module):
         """A predictor of the same parts, with the threshold that accepts at least `coverage` of the validation data."""
         if self.selector is None:
             raise ValueError("coverage cannot be chosen: this predictor was saved without a selector")
+        return self._with(self.selector, threshold_for_coverage(self.selector.gates, coverage))
+
+    def at_error(self, error: float) -> Predictor:
+        """A predictor of the same parts that accepts an answer where its trust is at least 1 - `error`."""
+        trust = self._trust("error")
+        return self._with(trust, copy.deepcopy(trust).threshold_for_error(error))
+
+    def at_share(self, share: float) -> Predictor:
+        """A predictor of the same parts whose trust assumes that `share` of outliers, with the threshold it has now."""
+        return self._with(self._trust("share").with_share(share), self.threshold)
+
+    def _trust(self, what: str) -> Trust:
+        if not isinstance(self.selector, Trust):
+            raise ValueError(f"{what} cannot be chosen: this predictor's rule is not trust")
+        return self.selector
+
+    def _with(self, selector: BaseSelector, threshold: float | Threshold) -> Predictor:
+        """The same networks under another rule, for which no certificate holds."""
         changed = Predictor(
             self.ensemble,
+            calibrator=self.calibrator,
             outliers=self.outliers,
-            selector=self.selector,
-            threshold=threshold_for_coverage(self.selector.gates, coverage),
+            selector=selector,
+            threshold=threshold,
             ood_score=self.rule.ood_score,
             classes=self.classes,
             feature_layer=self.feature_layer,
@@ -137,11 +171,10 @@ class Predictor(nn.Module):
 
         return export(self, path, example)
 
-    def _run(self, tap: FeatureTap, k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, member: Callable[[int], Member], k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
-        weights = self.ensemble.members.weights(k, self.ensemble.module)
-        logits = functional_call(self.ensemble.module, weights, (inputs,))
-        return self.rule.member_outputs(k, logits, tap.take())
+        logits, features = member(k)(inputs)
+        return self.rule.member_outputs(k, logits, features)
 
     def inputs(self, x: Any) -> Tensor:
         """`x` checked, on the device and, if it is floating point, in the dtype of the networks."""

@@ -2,6 +2,7 @@
 
 FOLDER/predictor.json            format version, architecture, settings, checksums of the files and of itself
 FOLDER/ensemble.safetensors      the network: shared.NAME, and members.NAME with the K members first
+FOLDER/calibrator.safetensors    the calibrator, if there is one
 FOLDER/outliers.safetensors      the fitted outlier scores, if there are any
 FOLDER/selector.safetensors      the selector, if there is one
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,20 @@ from torch import Tensor, nn
 
 from calibrant import __version__, backbones
 from calibrant.backbones.normalization import Normalize
+from calibrant.calibrators import Calibrator
+from calibrant.calibrators.base import NONE
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
-from calibrant.posteriors.ensemble import Ensemble, StoredMembers, parameter_key
-from calibrant.selective import BaseSelector, ConfidenceSelector, Selector
+from calibrant.posteriors.dropout_layers import mask_names, with_masks
+from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.members import SeparateMembers, StoredMembers
+from calibrant.selective import SIRC, BaseSelector, Certificate, ConfidenceSelector, Selector, Trust
+from calibrant.slots import recorded, required
 
-FORMAT, VERSION = "calibrant.predictor", 1
+FORMAT, VERSION = "calibrant.predictor", 2  # 2 has a calibrator, which 0.1.0 would overlook; 1 is the same without
 RECORD = "predictor.json"
-SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector)}
+SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,16 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
     return target
 
 
-def load(folder: str | Path, module: nn.Module | None = None, device: torch.device | str | None = None) -> Predictor:
+def load(
+    folder: str | Path,
+    module: nn.Module | Sequence[nn.Module] | None = None,
+    device: torch.device | str | None = None,
+) -> Predictor:
     """The predictor saved in `folder`, on `device`.
 
     `module` is an instance of the network it was saved with, needed where that is not one of `calibrant.backbones`;
-    its weights are not used, and it is not changed. No code is read from the folder.
+    its weights are not used, and it is not changed. Where the members are networks of their own
+    (`Ensemble.separate`), it is the list of them. No code is read from the folder.
     """
     path = Path(folder)
     record = _read_record(path)
@@ -80,7 +92,8 @@ def load(folder: str | Path, module: nn.Module | None = None, device: torch.devi
             f"module must be given: {path} holds an architecture of your own, of which only the weights are saved"
         )
     try:
-        predictor = _rebuild(path, record, module)
+        network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(module)
+        predictor = _rebuild(path, record, network)
     except RunError as error:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -88,6 +101,39 @@ def load(folder: str | Path, module: nn.Module | None = None, device: torch.devi
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
         ) from None
     return predictor if device is None else predictor.to(device)
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """What is in the predictor saved in `folder`, in plain values, without its networks: for `calibrant info`."""
+    path = Path(folder)
+    record = _read_record(path)
+    try:
+        entry, calibrator = record.get("calibrator"), _calibrator(path, record)
+        selector, outliers = record["selector"] or {}, record["outliers"] or {}
+        about: dict[str, Any] = {"calibrator": NONE if entry is None else str(entry["name"])}
+        about |= {} if calibrator is None else calibrator.facts()
+        about |= {"selector": selector.get("kind"), "threshold": _threshold(path, record), **_share_of(selector)}
+        about |= {"ood_score": record["ood_score"]}
+        if record.get("certificate") is not None:
+            about["certificate"] = Certificate.from_dict(record["certificate"]).sentence()
+        about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
+        network = (record["backbone"] or {}).get("name", "your own")
+        return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
+    except RunError as error:
+        raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
+
+
+def _threshold(folder: Path, record: Mapping[str, Any]) -> Any:
+    """The threshold in force: the predictor's own, or the selector's."""
+    if record["threshold"] is not None or record["selector"] is None:
+        return record["threshold"]
+    return float(_read_part(folder, record, "selector")["tau"])
+
+
+def _share_of(selector: Mapping[str, Any]) -> dict[str, Any]:
+    return {"assumed share of outliers": selector["share"]} if selector.get("kind") == "Trust" else {}
 
 
 def _record(predictor: Predictor) -> dict[str, Any]:
@@ -100,30 +146,32 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         raise ValueError(f"backbone {predictor.backbone.name!r} is not the network of the ensemble: its weights differ")
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1 if predictor.calibrator is None else VERSION,
         "calibrant": __version__,
         "backbone": None if predictor.backbone is None else asdict(predictor.backbone),
         "normalized": normalized,
         "members": len(predictor.ensemble),
+        **({} if predictor.ensemble.shared is not None else {"separate": True}),
         "feature_layer": predictor.feature_layer,
         "classes": predictor.classes,
         "threshold": own if own is None or math.isfinite(own) else str(own),
         "ood_score": predictor.rule.ood_score,
+        "calibrator": None if predictor.calibrator is None else _calibrator_record(predictor.calibrator),
         "outliers": None if predictor.outliers is None else predictor.outliers.config(),
         "selector": None if selector is None else {"kind": type(selector).__name__, **selector.config()},
+        **({} if predictor.certificate is None else {"certificate": predictor.certificate.to_dict()}),
     }
 
 
 def _tensors(predictor: Predictor) -> dict[str, dict[str, Tensor]]:
     """The tensors by file and name."""
-    ensemble = predictor.ensemble.stored()
-    members = ensemble.members
-    assert isinstance(members, StoredMembers)
-    stacked = {name: members.stacked[parameter_key(name)] for name in members.names}
+    ensemble = predictor.ensemble
+    stacked = ensemble.stacked()
     shared = {name: value for name, value in ensemble.module.state_dict().items() if name not in stacked}
     named = [(f"members.{name}", value) for name, value in stacked.items()]
     files = {"ensemble": dict(named + [(f"shared.{name}", value) for name, value in shared.items()])}
-    for name, part in (("outliers", predictor.outliers), ("selector", predictor.selector)):
+    parts = {"calibrator": predictor.calibrator, "outliers": predictor.outliers, "selector": predictor.selector}
+    for name, part in parts.items():
         if part is not None:
             files[name] = part.state_dict()
     return {f"{name}.safetensors": tensors for name, tensors in files.items()}
@@ -153,15 +201,14 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
     outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]
     kind = SELECTORS[selector.pop("kind")] if selector else None
 
-    def tensors(part: str) -> dict[str, Tensor]:
-        name = f"{part}.safetensors"
-        return read_tensors(folder / name, record["files"][name])
-
+    tensors = partial(_read_part, folder, record)
     return Predictor(
-        _ensemble(network, tensors("ensemble"), record["members"], normalized=record["normalized"]),
+        _ensemble(network, tensors("ensemble"), record),
+        calibrator=_calibrator(folder, record),
         outliers=None if outliers is None else OutlierScores.from_state(outliers, tensors("outliers")),
         selector=None if kind is None else kind.from_state(selector, tensors("selector")),
         threshold=None if record["threshold"] is None else float(record["threshold"]),
+        certificate=_certificate(record),
         ood_score=record["ood_score"],
         classes=None if names is None else tuple(names),
         feature_layer=record["feature_layer"],
@@ -169,12 +216,38 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
     )
 
 
-def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], count: int, *, normalized: bool) -> Ensemble:
+def _certificate(record: Mapping[str, Any]) -> Certificate | None:
+    content = record.get("certificate")
+    return None if content is None else Certificate.from_dict(content)
+
+
+def _read_part(folder: Path, record: Mapping[str, Any], part: str) -> dict[str, Tensor]:
+    name = f"{part}.safetensors"
+    return read_tensors(folder / name, record["files"][name])
+
+
+def _calibrator_record(calibrator: Calibrator) -> dict[str, Any]:
+    """Name and module of its class, and its configuration."""
+    return {**recorded("calibrator", type(calibrator)), "config": calibrator.config()}
+
+
+def _calibrator(folder: Path, record: Mapping[str, Any]) -> Calibrator | None:
+    """The calibrator; a predictor of 0.1.0 has none, and one of a plugin that is not loaded is refused."""
+    entry = record.get("calibrator")
+    if entry is None:
+        return None
+    kind = required("calibrator", str(entry["name"]), str(entry["module"]))
+    found: Calibrator = kind.from_state(entry["config"], _read_part(folder, record, "calibrator"))
+    return found
+
+
+def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Ensemble:
     stacked = {name[len("members.") :]: value for name, value in tensors.items() if name.startswith("members.")}
     state = {name[len("shared.") :]: value for name, value in tensors.items() if name.startswith("shared.")}
     state.update({name: value[0] for name, value in stacked.items()})
-    if normalized:
+    if record["normalized"]:
         network = _normalize(network, state)
+    network = with_masks(network, stacked)
     for name, value in [*network.named_parameters(), *network.named_buffers()]:
         if name in state:  # in place, because weights may be tied
             value.data = value.data.to(state[name].dtype)
@@ -182,7 +255,10 @@ def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], count: int, *, 
         network.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError(f"module does not fit the saved weights: {' '.join(str(error).split())}") from None
-    return Ensemble(network, StoredMembers(stacked, count))
+    count, separate = record["members"], bool(record.get("separate"))
+    if separate and len(list(network.children())) != count:
+        raise ValueError(f"module must be a list of {count} networks: the members were saved as networks of their own")
+    return Ensemble(network, SeparateMembers(count) if separate else StoredMembers(stacked, count))
 
 
 def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
@@ -202,7 +278,9 @@ def _backbone(fields: Mapping[str, Any]) -> Backbone:
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in module.state_dict().items()}
+    """The shapes of all tensors but the masks, which come after the network was built."""
+    masks = mask_names(module)
+    return {name: value.shape for name, value in module.state_dict().items() if name not in masks}
 
 
 def _check_target(target: Path) -> None:

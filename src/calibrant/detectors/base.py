@@ -1,52 +1,24 @@
-"""The contract of an outlier score: fit once on features, then a torch module that scores anywhere.
+"""The contract of a detector: what it reads, fitted once per member, then a torch module that scores anywhere.
 
-A score is larger the more outlying a point is. All that is fitted lives in buffers, so `state_dict` and `config`
-together are the whole scorer and `from_state` rebuilds it without the data.
+A score is larger the more outlying an input is. All that is fitted lives in buffers, so `state_dict` and `config`
+together are the whole detector and `from_state` rebuilds it without the data.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant import checks
+from calibrant.adapters.fitted import FittedModule as FittedModule
 
-Fitted = TypeVar("Fitted", bound="FittedModule")
+Fits = TypeVar("Fits", bound="Detector")
 Scorer = TypeVar("Scorer", bound="OutlierScore")
-
-SCORES: dict[str, type[OutlierScore]] = {}
-
-
-class FittedModule(nn.Module):
-    """A module whose buffers get their shapes when it is fitted, or from the state it is loaded from."""
-
-    def config(self) -> dict[str, Any]:
-        """What `from_state` needs beside the tensors: the constructor's arguments, as JSON can hold them."""
-        return {}
-
-    @classmethod
-    def from_state(cls: type[Fitted], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Fitted:
-        """Rebuild a fitted module from what `config()` and `state_dict()` returned."""
-        return cls(**config)._restore(tensors)
-
-    def _restore(self: Fitted, tensors: Mapping[str, Tensor]) -> Fitted:
-        try:
-            self.load_state_dict(dict(tensors))
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"tensors do not belong to a {type(self).__name__}: {reason}") from None
-        return self
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name, buffer in self._buffers.items():
-            value = state_dict.get(prefix + name)
-            if buffer is not None and value is not None and value.dim() == buffer.dim():
-                self._buffers[name] = torch.empty_like(value, device=buffer.device)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+_KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Standardise(FittedModule):
@@ -78,25 +50,129 @@ class Standardise(FittedModule):
         return (features - self.mean) / self.scale
 
 
-class OutlierScore(FittedModule, ABC):
-    """Base of every outlier score; a new one defines `name`, `fit_points` and `score_points`.
+class Detector(FittedModule, ABC):
+    """Base of every detector. It is fitted to one member of an ensemble, and scores what that member says of inputs.
 
-    `standardise` rescales every feature to unit variance over the reference points. At most `max_points` reference
-    points are kept, a random subset drawn with `seed`. No temporary is larger than `block_size` x `block_size`.
+    A detector that reads features alone derives from `OutlierScore`, one of logits alone from `LogitDetector`. One that
+    reads both, or labels in its fit, derives from this class, says so in `reads` and `needs_labels`, and defines
+    `fit_member` and `score_member`.
+
+    The score of an ensemble is the mean over its members, unless `width`, `statistics` and `from_statistics` say
+    otherwise: then it is a function of the mean over members of `width` statistics, such as the probabilities.
+
+    Attributes:
+        label: what tables call it; by default, its registered name.
+        reads: "features" (M, D), "logits" (M, C), or both.
+        needs_fit: whether it must be fitted to training data.
+        needs_labels: whether its fit reads the labels of the training data.
+
+    A buffer called `center`, (D,), says how many features, of which dtype and on which device, it was fitted to.
     """
 
-    name: ClassVar[str]
+    label: ClassVar[str] = ""
+    reads: ClassVar[tuple[str, ...]] = ("features", "logits")
+    needs_fit: ClassVar[bool] = True
+    needs_labels: ClassVar[bool] = False
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.__signature__ = _signature(cls)
+
+    def fit_member(self, features: Tensor | None, logits: Tensor | None, labels: Tensor | None) -> None:
+        """Fit to features (N, D), logits (N, C) and labels (N,) of training data; None is what it does not read."""
+
+    @abstractmethod
+    def score_member(self, features: Tensor | None, logits: Tensor | None) -> Tensor:
+        """Scores (M,) from features (M, D) and logits (M, C), by tensor operations that `torch.export` can trace."""
+
+    def width(self, classes: int | None) -> int:
+        """The number of statistics that are averaged over members, E; `classes` is C, where logits are read."""
+        return 1
+
+    def statistics(self, features: Tensor | None, logits: Tensor | None) -> Tensor:
+        """What is averaged over members, (M, E)."""
+        return self.score_member(features, logits)[:, None]
+
+    def from_statistics(self, mean: Tensor) -> Tensor:
+        """Scores (M,) from the mean over members of the statistics, (M, E)."""
+        return mean[:, 0]
+
+    def fit(self: Fits, features: Any = None, logits: Any = None, labels: Any = None) -> Fits:
+        """Fit to one member's features (N, D) and logits (N, C) of training data with `labels` (N,)."""
+        given = {"features": features, "logits": logits}
+        read = {name: reference_values(name, self._given(name, given[name]), dims=2) for name in self.reads}
+        target = checks.labels("labels", self._given("labels", labels)) if self.needs_labels else None
+        for name, value in read.items():
+            if target is not None:
+                checks.same_length("labels", target, name, value)
+            checks.same_length(name, value, self.reads[0], read[self.reads[0]])
+        self.fit_member(read.get("features"), read.get("logits"), target)
+        return self
+
+    @torch.no_grad()
+    def score(self, features: Any = None, logits: Any = None) -> Tensor:
+        """Scores (M,) of features (M, D) and logits (M, C), larger = more outlying, on the device of the detector."""
+        center, read = getattr(self, "center", None), {"features": features, "logits": logits}
+        for name in self.reads:
+            value = self._given(name, read[name])
+            if name == "features" and isinstance(center, Tensor):
+                read[name] = query_features(value, center, dims=2)
+            else:
+                checked = checks.finite(name, checks.floating(name, value, dims=2))
+                read[name] = checked.to(center) if isinstance(center, Tensor) else checked
+        result: Tensor = self(*(value if name in self.reads else None for name, value in read.items()))
+        return result
+
+    def forward(self, features: Tensor | None = None, logits: Tensor | None = None) -> Tensor:
+        """`score` without checks."""
+        return self.score_member(features, logits)
+
+    def _given(self, name: str, value: Any) -> Any:
+        if value is None:
+            raise ValueError(f"{name} must be given: {type(self).__name__} reads them")
+        return value
+
+
+def _signature(kind: type) -> inspect.Signature:
+    """The keywords of the constructor of `kind`, those that it passes on to the constructors it inherits included."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in kind.__mro__:
+        if "__init__" in vars(base):
+            _, *own = inspect.signature(vars(base)["__init__"]).parameters.values()
+            inherited = {p.name: p for p in own if p.kind in _KEYWORDS and p.name not in found}
+            found = {**found, **inherited}
+            if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in own):
+                break
+    return inspect.Signature([parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in found.values()])
+
+
+class OutlierScore(Detector):
+    """Base of every detector of features alone; a new one defines `fit_points` and `score_points`.
+
+    `standardise` rescales every feature to unit variance over the reference points. `normalize` divides every feature
+    vector by its Euclidean norm instead, so that only its direction counts. At most `max_points` reference points are
+    kept, a random subset drawn with `seed`. No temporary is larger than `block_size` x `block_size`.
+    """
+
+    reads = ("features",)
     standard: Standardise | None
 
     def __init__(
-        self, *, standardise: bool = True, max_points: int = 20_000, block_size: int = 1024, seed: int = 0
+        self,
+        *,
+        standardise: bool = True,
+        normalize: bool = False,
+        max_points: int = 20_000,
+        block_size: int = 1024,
+        seed: int = 0,
     ) -> None:
         super().__init__()
-        self.standardise = standardise
+        self.standardise, self.normalize = standardise, normalize
         self.max_points = int(checks.positive("max_points", max_points))
         self.block_size = int(checks.positive("block_size", block_size))
         self.seed = seed
-        self.standard = Standardise(rescale=standardise)
+        self.standard = Standardise(rescale=standardise and not normalize)
 
     @abstractmethod
     def fit_points(self, points: Tensor) -> None:
@@ -106,31 +182,36 @@ class OutlierScore(FittedModule, ABC):
     def score_points(self, points: Tensor) -> Tensor:
         """Scores (M,) of standardised features (M, D), by tensor operations that `torch.export` can trace."""
 
-    def fit(self: Scorer, features: Any) -> Scorer:
-        """Fit to features (N, D) of the training data."""
-        reference = subsample(reference_features(features, dims=2), self.max_points, self.seed)
-        self.fit_points(self._standard().fit(reference)(reference))
-        return self
+    def fit_member(self, features: Tensor | None, logits: Tensor | None, labels: Tensor | None) -> None:
+        """Fit to a seeded subset of features (N, D)."""
+        assert features is not None
+        points = self._lengths(subsample(features, self.max_points, self.seed))
+        self.fit_points(self._standard().fit(points)(points))
 
     @torch.no_grad()
-    def score(self, features: Any) -> Tensor:
+    def score(self, features: Any = None, logits: Any = None) -> Tensor:
         """Scores (M,) of features (M, D), larger = more outlying, on the device of the scorer."""
         mean = self._standard().mean
         queries = query_features(features, mean, dims=2)
         return torch.cat([self(block) for block in torch.split(queries, self.block_size)])
 
-    def forward(self, features: Tensor) -> Tensor:
-        """`score` without checks and without blocks of queries."""
-        return self.score_points(self._standard()(features))
+    def score_member(self, features: Tensor | None, logits: Tensor | None) -> Tensor:
+        """The scores of standardised or normalized features."""
+        assert features is not None
+        return self.score_points(self._standard()(self._lengths(features)))
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {name: getattr(self, name) for name in ("standardise", "max_points", "block_size", "seed")}
+        names = ("standardise", "normalize", "max_points", "block_size", "seed")
+        return {name: getattr(self, name) for name in names}
 
     def as_head(self: Scorer) -> Scorer:
         """Give up the standardisation; an owner standardises once for several scorers."""
         self.standard = None
         return self
+
+    def _lengths(self, features: Tensor) -> Tensor:
+        return unit_length(features) if self.normalize else features
 
     def _standard(self) -> Standardise:
         if self.standard is None:
@@ -138,15 +219,14 @@ class OutlierScore(FittedModule, ABC):
         return self.standard
 
 
-def register(score: type[Scorer]) -> type[Scorer]:
-    """Class decorator: make a score known to `OutlierScores` under its `name`."""
-    SCORES[score.name] = score
-    return score
+def unit_length(features: Tensor) -> Tensor:
+    """Features (..., D) divided by their Euclidean norms; a vector of zeros stays one."""
+    return torch.nn.functional.normalize(features, dim=-1)
 
 
-def reference_features(features: Any, *, dims: int) -> Tensor:
-    """Checked training features, at least float32."""
-    result = checks.finite("features", checks.floating("features", features, dims=dims)).detach()
+def reference_values(name: str, value: Any, *, dims: int) -> Tensor:
+    """Checked training features or logits, at least float32."""
+    result = checks.finite(name, checks.floating(name, value, dims=dims)).detach()
     return result.to(torch.promote_types(result.dtype, torch.float32))
 
 
@@ -162,9 +242,13 @@ def query_features(features: Any, mean: Tensor, *, dims: int) -> Tensor:
 
 def subsample(features: Tensor, max_points: int, seed: int) -> Tensor:
     """At most `max_points` of the points (..., N, D), a seeded random subset in the given order."""
-    total = features.shape[-2]
+    index = subsample_index(features.shape[-2], max_points, seed)
+    return features if index is None else features.index_select(-2, index.to(features.device))
+
+
+def subsample_index(total: int, max_points: int, seed: int) -> Tensor | None:
+    """Which of `total` points `subsample` keeps; None: all."""
     if total <= max_points:
-        return features
+        return None
     generator = torch.Generator().manual_seed(seed)
-    index = torch.randperm(total, generator=generator)[:max_points].sort().values
-    return features.index_select(-2, index.to(features.device))
+    return torch.randperm(total, generator=generator)[:max_points].sort().values

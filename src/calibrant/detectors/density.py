@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.detectors.base import register
 from calibrant.detectors.distances import DistanceScore, ReferencePoints
+from calibrant.slots import register
 
 _NEGLIGIBLE = -80.0
 
 
-@register
+@register("detector", "density")
 class KernelDensityScore(DistanceScore):
     """-log s1 = -log( 1/N sum_i exp(-||z - z_i||^2 / h) ), h = 2 bandwidth^2.
 
@@ -27,7 +27,7 @@ class KernelDensityScore(DistanceScore):
     tensor([0.5662])
     """
 
-    name = "density"
+    label = "kernel density"
     h: Tensor
 
     def __init__(self, *, bandwidth: float | None = None, **settings: Any) -> None:

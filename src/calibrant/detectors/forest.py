@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.detectors.base import OutlierScore, register
+from calibrant.detectors.base import OutlierScore
+from calibrant.slots import register
 
 
-@register
+@register("detector", "forest")
 class IsolationForestScore(OutlierScore):
     """s2 = 2^(-mean depth / c): the depth at which random splits isolate z, averaged over the trees.
 
@@ -22,7 +23,7 @@ class IsolationForestScore(OutlierScore):
     `threshold`, `depth` have shape (nodes,), `branches` (nodes, 2), `roots` (trees,); a leaf is its own child.
     """
 
-    name = "forest"
+    label = "isolation forest"
     feature: Tensor
     threshold: Tensor
     branches: Tensor

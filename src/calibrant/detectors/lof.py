@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.detectors.base import register
 from calibrant.detectors.distances import ReferencePoints
 from calibrant.detectors.nearest import NearestScore
+from calibrant.slots import register
 
 
-@register
+@register("detector", "lof")
 class LocalOutlierFactorScore(NearestScore):
     """LOF(z) = mean over the k nearest reference points o of lrd(o) / lrd(z) (Breunig et al. 2000).
 
@@ -25,7 +25,7 @@ class LocalOutlierFactorScore(NearestScore):
     tensor([1.0000, 7.6667])
     """
 
-    name = "lof"
+    label = "local outlier factor"
     reach: Tensor
     density: Tensor
     floor: Tensor

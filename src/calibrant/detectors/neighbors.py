@@ -6,14 +6,14 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from calibrant.detectors.base import register
 from calibrant.detectors.distances import ReferencePoints
 from calibrant.detectors.nearest import NearestScore
+from calibrant.slots import register
 
 Which = Literal["kth", "mean"]
 
 
-@register
+@register("detector", "neighbors")
 class NeighborDistanceScore(NearestScore):
     """s4 = the k-th smallest of ||z - z_i||; with fewer than k reference points, the largest.
 
@@ -25,7 +25,7 @@ class NeighborDistanceScore(NearestScore):
     tensor([0.7500])
     """
 
-    name = "neighbors"
+    label = "neighbour distance"
     distance: Which = "kth"
 
     def __init__(self, *, k: int = 8, distance: Which = "kth", **settings: Any) -> None:

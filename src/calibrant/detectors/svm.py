@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
-from calibrant.detectors.base import OutlierScore, register, subsample
+from calibrant.detectors.base import OutlierScore, subsample
 from calibrant.detectors.distances import ReferencePoints
+from calibrant.slots import register
 
 _SMALLEST, _LARGEST, _SUBSAMPLE = 64, 2048, 2000
 
 
-@register
+@register("detector", "svm")
 class OneClassSVMScore(OutlierScore):
     """-s3 = rho - sum_i alpha_i exp(-gamma ||z - z_i||^2), with alpha >= 0 summing to 1 in the exact solution.
 
@@ -29,7 +30,7 @@ class OneClassSVMScore(OutlierScore):
     all points, whose decision function is s3 times nu N. `gamma` is by default 1 / (D times the variance).
     """
 
-    name = "svm"
+    label = "one-class SVM"
     coefficients: Tensor
     rho: Tensor
     gamma_: Tensor

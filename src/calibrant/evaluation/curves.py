@@ -12,7 +12,7 @@ from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
-from calibrant.metrics.catalogue import Measure, catalogue
+from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Array, array, bin_sums
 from calibrant.metrics.variation import confidence_bins
 from calibrant.predictions import Predictions
@@ -90,12 +90,12 @@ def _system(group: list[Evaluation], coverages: Sequence[float], bins: int) -> C
     )
 
 
-def _by_name(measures: Sequence[Measure], values: Sequence[Array]) -> dict[str, Array]:
+def _by_name(measures: Sequence[DeclaredMeasure], values: Sequence[Array]) -> dict[str, Array]:
     """The columns of `values`, (G, measures) for each seed, as (S, G) by measure."""
     return dict(zip([measure.name for measure in measures], np.stack(values).transpose(2, 0, 1)))
 
 
-def _values(measures: Sequence[Measure], outcomes: Sequence[Predictions], cuts: Array, bins: int) -> Array:
+def _values(measures: Sequence[DeclaredMeasure], outcomes: Sequence[Predictions], cuts: Array, bins: int) -> Array:
     """(G, measures): the measures at each threshold."""
     prepared, parts = Prepared(measures, outcomes, bins), []
     for block in _blocks(cuts, sum(map(len, outcomes))):

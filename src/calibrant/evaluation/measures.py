@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.catalogue import ARGUMENTS, Measure
+from calibrant.metrics.declarations import ARGUMENTS, DeclaredMeasure
 from calibrant.metrics.detection_at_coverage import is_few
 from calibrant.metrics.functional import Array, Functional, functional_of
 from calibrant.metrics.intervals import looped
@@ -31,7 +31,7 @@ class Prepared:
     weights, but called with rows, is undefined where a row of the data stands for many inputs.
     """
 
-    def __init__(self, measures: Sequence[Measure], outcomes: Sequence[Predictions], bins: int) -> None:
+    def __init__(self, measures: Sequence[DeclaredMeasure], outcomes: Sequence[Predictions], bins: int) -> None:
         self.measures, self.outcomes = list(measures), list(outcomes)
         self._ready = [_Ready.of(measure, outcomes, bins) for measure in measures]
 
@@ -68,7 +68,7 @@ class Prepared:
 class _Ready:
     """A measure with the arrays it is of: which of the samples these are from, and its values under their weights."""
 
-    measure: Measure
+    measure: DeclaredMeasure
     samples: tuple[int, ...]
     under: Callable[[Weights], Array]
 
@@ -77,7 +77,7 @@ class _Ready:
         return self.measure.ood and self.measure.among_accepted
 
     @classmethod
-    def of(cls, measure: Measure, outcomes: Sequence[Predictions], bins: int) -> _Ready:
+    def of(cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int) -> _Ready:
         places = [1 if measure.ood and name.startswith("ood_") else 0 for name in measure.arrays]
         samples = tuple(sorted(set(places)))
         arrays = [_array(measure, name, outcomes[place]) for name, place in zip(measure.arrays, places)]
@@ -92,7 +92,7 @@ class _Ready:
         return cls(measure, samples, lambda weights: functional.under(*weights))
 
 
-def _array(measure: Measure, argument: str, outcome: Predictions) -> Any:
+def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions) -> Any:
     """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, where it needs to know."""
     name = argument.removeprefix("id_").removeprefix("ood_") if measure.ood else argument
     if name == "accepted":
@@ -101,7 +101,7 @@ def _array(measure: Measure, argument: str, outcome: Predictions) -> Any:
     return np.concatenate([values, values]) if measure.takes_accepted else values
 
 
-def _called(measure: Measure, options: dict[str, Any]) -> Callable[..., float]:
+def _called(measure: DeclaredMeasure, options: dict[str, Any]) -> Callable[..., float]:
     """The function of a measure from outside, called by name and checked; NaN of no inputs."""
 
     def call(*arrays: Any) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,7 +13,7 @@ from calibrant.evaluation.measures import Prepared, mean_over_seeds
 from calibrant.evaluation.operating_points import threshold_source, thresholds
 from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics import Band, Interval
-from calibrant.metrics.catalogue import Measure, catalogue
+from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Functional
 from calibrant.metrics.resampling import resampled_band
 from calibrant.predictions import Predictions
@@ -27,7 +27,7 @@ CALLED = 100
 class Row:
     """What was measured of one system at one wanted coverage against one OOD set (None: no OOD set at hand).
 
-    `measures` holds every measure of `calibrant.metrics.catalogue` by name, in its order, and each is an attribute too:
+    `measures` holds every measure of `metrics.catalogue()` by name, in its order, and each is an attribute too:
     `row.ece`. Percentages are fractions; NaN means undefined: of accepted inputs when none is accepted, what compares
     accepted ID and OOD inputs when fewer than 30 of either kind are, what needs OOD inputs when there are none.
     `accepted_id` and `accepted_ood` are the fewest over the seeds.
@@ -160,10 +160,12 @@ class _System:
             measures={measure.name: measured.get(measure.name, MISSING) for measure in self.known},
         )
 
-    def _some(self, *, ood: bool, at_coverage: bool) -> list[Measure]:
+    def _some(self, *, ood: bool, at_coverage: bool) -> list[DeclaredMeasure]:
         return [measure for measure in self.known if (measure.ood, measure.at_coverage) == (ood, at_coverage)]
 
-    def _intervals(self, measures: Iterable[Measure], ood: str | None, cuts: list[float]) -> dict[str, Interval]:
+    def _intervals(
+        self, measures: Sequence[DeclaredMeasure], ood: str | None, cuts: list[float]
+    ) -> dict[str, Interval]:
         found: dict[str, Interval] = {}
         for weighted in (True, False):
             chosen = [measure for measure in measures if measure.weighted == weighted]

@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,7 @@ class Evaluation:
             "ood": list(self.ood),
             "score_names": {part: list(predictions.scores) for part, predictions in given.items()},
             "metadata": dict(self.metadata),
+            **({} if self.id.calibrator == "none" else {"calibrator": self.id.calibrator}),
         }
         arrays: Any = {name: array for part, predictions in given.items() for name, array in _arrays(part, predictions)}
         content = io.BytesIO()
@@ -96,7 +97,8 @@ class Evaluation:
             raise ValueError(f"{path} is not a saved evaluation ({error}); evaluate the system again") from None
 
         def part(name: str) -> Predictions:
-            return _read(name, arrays, header["score_names"][name])
+            read = _read(name, arrays, header["score_names"][name])
+            return replace(read, calibrator=header.get("calibrator", "none"))
 
         return cls(
             header["system"],
@@ -118,7 +120,7 @@ def _arrays(part: str, predictions: Predictions) -> Iterator[tuple[str, NDArray[
 
 
 def _read(part: str, arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Predictions:
-    values = {attribute: arrays.get(f"{part}.{name}") for name, attribute in _ARRAYS.items()}
+    values: dict[str, Any] = {attribute: arrays.get(f"{part}.{name}") for name, attribute in _ARRAYS.items()}
     scores = arrays[f"{part}.scores"].T if names else ()
     if len(names) != len(scores):
         raise ValueError(f"{part} has {len(scores)} scores, but {len(names)} names of scores")

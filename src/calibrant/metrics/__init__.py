@@ -13,7 +13,7 @@ from calibrant.metrics.calibration import (
     maximum_calibration_error,
     reliability_diagram,
 )
-from calibrant.metrics.catalogue import Measure, catalogue, measure
+from calibrant.metrics.declarations import DeclaredMeasure, catalogue, measure
 from calibrant.metrics.detection import aupr, auroc, fpr_at_tpr
 from calibrant.metrics.detection_at_coverage import (
     DetectionAtCoverage,
@@ -48,9 +48,9 @@ from calibrant.metrics.variation import ood_detection_probability, total_variati
 
 __all__ = [
     "Band",
+    "DeclaredMeasure",
     "DetectionAtCoverage",
     "Interval",
-    "Measure",
     "ReliabilityDiagram",
     "RiskCoverage",
     "Selective",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, weighted
 
 Binning = Literal["width", "mass"]

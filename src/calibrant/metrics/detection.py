@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.metrics.arguments import fraction, scores
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 

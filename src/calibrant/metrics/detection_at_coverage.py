@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant import checks
 from calibrant.metrics.arguments import acceptance_or_confidence
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, weighted
 from calibrant.metrics.selection import Rule, threshold_rule
 from calibrant.metrics.variation import ConfidencePair, detection_probability, variation_under
@@ -103,7 +103,7 @@ def system_detection_rate(
 
 @measure(
     "whole system", "higher", "percent", "OOD detection where a rejection counts as one",
-    of="all ID and OOD", name="system_rate", show="markdown", position=32,
+    of="all ID and OOD", name="system_rate", show="slider", position=32,
 )  # fmt: skip
 @measure(
     "whole system, corrected", "higher", "percent", "the same with the bias of its histograms taken out",

@@ -14,7 +14,7 @@ import numpy as np
 from calibrant import checks
 from calibrant.metrics.arguments import confidence_and_correct, fraction, scores
 from calibrant.metrics.bins import bin_index, checked_bins
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, bin_sums, curve, divide, mean_of, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
@@ -38,7 +38,7 @@ def outliers_accepted(ood_accepted: Any) -> Functional:
 
 
 @measure(
-    "wrong, no outliers", "lower", "percent", "error rate of the accepted ID inputs",
+    "wrong, no OOD", "lower", "percent", "error rate of the accepted ID inputs",
     name="wrong_at_0", show="page", position=50,
 )  # fmt: skip
 @weighted
@@ -52,11 +52,11 @@ def error_rate(correct: Any) -> Functional:
 
 
 @measure(
-    "wrong, 10 % outliers", "lower", "percent", _WRONG.format("10 %"),
+    "wrong, 10 % OOD", "lower", "percent", _WRONG.format("10 %"),
     of="all ID and OOD", name="wrong_at_10", options={"share": 0.1}, short="wrong", position=51,
 )  # fmt: skip
 @measure(
-    "wrong, 50 % outliers", "lower", "percent", _WRONG.format("half"),
+    "wrong, 50 % OOD", "lower", "percent", _WRONG.format("half"),
     of="all ID and OOD", name="wrong_at_50", options={"share": 0.5}, show="page", position=52,
 )  # fmt: skip
 @weighted
@@ -84,18 +84,18 @@ def wrong_answers(id_correct: Any, id_accepted: Any, ood_accepted: Any, *, share
 
 
 @measure(
-    "ECE, 10 % outliers", "lower", "percent", _ECE.format("10 %"),
+    "ECE, 10 % OOD", "lower", "percent", _ECE.format("10 %"),
     of="all ID and OOD", name="stream_ece_10", options={"share": 0.1}, short="ECE", position=53,
 )  # fmt: skip
 @measure(
-    "ECE, 50 % outliers", "lower", "percent", _ECE.format("half"),
+    "ECE, 50 % OOD", "lower", "percent", _ECE.format("half"),
     of="all ID and OOD", name="stream_ece_50", options={"share": 0.5}, show="page", position=54,
 )  # fmt: skip
 @weighted
 def stream_calibration_error(
-    id_confidence: Any,
+    id_forecast: Any,
     id_correct: Any,
-    ood_confidence: Any,
+    ood_forecast: Any,
     id_accepted: Any = None,
     ood_accepted: Any = None,
     *,
@@ -104,18 +104,19 @@ def stream_calibration_error(
 ) -> Functional:
     """The ECE of ID inputs and outliers together, in a stream with a `share` pi of outliers, which are never right.
 
-    The confidence may be any probability that the answer is right. `id_confidence` and `id_correct` (n,),
-    `ood_confidence` (k,); with `id_accepted` (n,) and `ood_accepted` (k,), of the accepted alone. Bins as in
+    The forecast is the stated probability that the answer is right: the trust of a rule that has one, else the
+    confidence. `id_forecast` and `id_correct` (n,),
+    `ood_forecast` (k,); with `id_accepted` (n,) and `ood_accepted` (k,), of the accepted alone. Bins as in
     `expected_calibration_error`, whose value it has with pi = 0.
 
     >>> stream_calibration_error([0.9, 0.9], [1, 1], [0.9, 0.9], share=0.1)
     0.0
     """
     pi, size = _share(share), checked_bins(bins)
-    level, right = confidence_and_correct(id_confidence, id_correct)
-    other = checks.unit_interval("ood_confidence", ood_confidence)
-    taken = _like("id_accepted", _flags("id_accepted", id_accepted, len(level)), "id_confidence", array(level))
-    through = _like("ood_accepted", _flags("ood_accepted", ood_accepted, len(other)), "ood_confidence", array(other))
+    level, right = confidence_and_correct(id_forecast, id_correct)
+    other = checks.unit_interval("ood_forecast", ood_forecast)
+    taken = _like("id_accepted", _flags("id_accepted", id_accepted, len(level)), "id_forecast", array(level))
+    through = _like("ood_accepted", _flags("ood_accepted", ood_accepted, len(other)), "ood_forecast", array(other))
     places = bin_index(level, size).cpu().numpy(), bin_index(other, size).cpu().numpy()
     residuals = taken * (right - array(level)), -through * array(other)
 
@@ -132,11 +133,11 @@ def stream_calibration_error(
 
 
 @measure(
-    "area, 10 % outliers", "lower", "percent", _AREA.format("10 %"),
+    "area, 10 % OOD", "lower", "percent", _AREA.format("10 %"),
     of="all ID and OOD", name="stream_aurc_10", options={"share": 0.1}, show="page", position=57,
 )  # fmt: skip
 @measure(
-    "area, 50 % outliers", "lower", "percent", _AREA.format("half"),
+    "area, 50 % OOD", "lower", "percent", _AREA.format("half"),
     of="all ID and OOD", name="stream_aurc_50", options={"share": 0.5}, show="page", position=58,
 )  # fmt: skip
 @weighted

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant import checks
 from calibrant.metrics.arguments import fraction, scores
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, curve, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 

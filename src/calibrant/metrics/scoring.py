@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant import checks
 from calibrant.metrics.arguments import probabilities_and_labels
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Functional, array, mean_of, weighted
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from calibrant import checks
 from calibrant.metrics.arguments import acceptance_or_confidence, confidence_and_correct, fraction, scores
 from calibrant.metrics.calibration import Binning, expected_calibration_error
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, functional_of, mean_of, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 

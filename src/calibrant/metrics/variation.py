@@ -10,7 +10,7 @@ import torch
 
 from calibrant import checks
 from calibrant.metrics.bins import bin_index, checked_bins
-from calibrant.metrics.catalogue import measure
+from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, divide, weighted
 
 

@@ -1,9 +1,12 @@
 """q(theta): the families of posteriors, and the fixed ensembles that are drawn from them.
 
-May import: checks, adapters, predictions.
+May import: checks, slots, adapters, predictions.
 """
 
+from calibrant.posteriors.base import EpochEnd, Posterior, TrainingContext
+from calibrant.posteriors.deterministic import Deterministic
 from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.mc_dropout import MCDropout
 from calibrant.posteriors.mean_field import MeanField
 
-__all__ = ["Ensemble", "MeanField"]
+__all__ = ["Deterministic", "Ensemble", "EpochEnd", "MCDropout", "MeanField", "Posterior", "TrainingContext"]

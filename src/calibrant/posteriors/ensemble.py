@@ -1,7 +1,7 @@
-"""K fixed members of one architecture, evaluated member by member.
+"""K fixed members, evaluated member by member.
 
-Where the members' weights come from is one idea (`PosteriorMembers`, `StoredMembers`), running them another
-(`Ensemble`). A deterministic network is an ensemble of one.
+Where the members come from is one idea (`members.py`), running them another (`Ensemble`). A deterministic network is an
+ensemble of one.
 """
 
 from __future__ import annotations
@@ -10,75 +10,31 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils.data import DataLoader, RandomSampler
 
 from calibrant.adapters.features import FeatureTap
+from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key, run
 from calibrant.predictions import Predictions
-
-
-class PosteriorMembers(nn.Module):
-    """Members drawn on demand: weight = mean + std * noise(seed, k). Holds one member at a time, whatever K is.
-
-    The noise is drawn on the CPU, so that a seed names the same members on every device.
-    """
-
-    def __init__(self, std: dict[str, Tensor], count: int, seed: int) -> None:
-        super().__init__()
-        if count < 1:
-            raise ValueError(f"n must be at least 1, not {count}")
-        self.std = nn.ParameterDict(
-            {parameter_key(name): nn.Parameter(value, requires_grad=False) for name, value in std.items()}
-        )
-        self.names, self.count, self.seed = list(std), count, seed
-
-    def __len__(self) -> int:
-        return self.count
-
-    def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
-        """The weights of member `k` around the means that `module` holds."""
-        state = np.random.SeedSequence([self.seed, k]).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
-        weights = {}
-        for name in self.names:
-            mean, std = module.get_parameter(name), self.std[parameter_key(name)]
-            noise = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(std)
-            weights[name] = torch.addcmul(mean.detach(), std, noise)
-        return weights
-
-
-class StoredMembers(nn.Module):
-    """Members held in full: tensors (K, ...) by parameter or buffer name; what is not named is shared."""
-
-    def __init__(self, stacked: dict[str, Tensor], count: int) -> None:
-        super().__init__()
-        self.names, self.count = list(stacked), count
-        self.stacked = nn.ParameterDict(
-            {parameter_key(name): nn.Parameter(value, requires_grad=False) for name, value in stacked.items()}
-        )
-
-    def __len__(self) -> int:
-        return self.count
-
-    def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
-        """The weights of member `k`."""
-        return {name: self.stacked[parameter_key(name)][k] for name in self.names}
 
 
 class Ensemble(nn.Module):
     """K fixed members: `ensemble(x)` gives the logits (K, B, C), members first.
 
-    Built by `MeanField.sample`, by `Ensemble.of` from a deterministic network or by `Ensemble.stack` from several.
-    Members are in `eval()` mode; drawing them does not depend on it.
+    Built by `sample` of any posterior, by `Ensemble.of` from a deterministic network, by `Ensemble.stack` from several
+    of one architecture, by `Ensemble.separate` from networks of any kind. Members are in `eval()` mode; drawing them
+    does not depend on it.
+
+    Args:
+        module: what the members run.
+        members: the tensors in which they differ.
 
     >>> Ensemble.of(nn.Linear(3, 2))(torch.ones(5, 3)).shape
     torch.Size([1, 5, 2])
     """
 
-    def __init__(self, module: nn.Module, members: PosteriorMembers | StoredMembers) -> None:
+    def __init__(self, module: nn.Module, members: Members) -> None:
         super().__init__()
         self.module = module
         self.members = members
@@ -101,12 +57,44 @@ class Ensemble(nn.Module):
         stacked = {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
         return cls(copy.deepcopy(modules[0]), StoredMembers(stacked, len(modules)))
 
+    @classmethod
+    def separate(cls, modules: Iterable[nn.Module]) -> Ensemble:
+        """Networks of any architecture, each returning logits (B, C), or logits and features (B, D)."""
+        copies = nn.ModuleList(copy.deepcopy(module) for module in modules)
+        return cls(copies, SeparateMembers(len(copies)))
+
     def __len__(self) -> int:
         return len(self.members)
 
+    @property
+    def shared(self) -> nn.Module | None:
+        """The one module that all members run, with the tensors in `stacked`; None if each has its own."""
+        return None if isinstance(self.members, SeparateMembers) else self.module
+
+    def stacked(self) -> dict[str, Tensor]:
+        """The parameters and buffers (K, ...) of `shared` that differ from member to member, by name."""
+        if isinstance(self.members, StoredMembers):
+            return {name: self.members.stacked[parameter_key(name)] for name in self.members.names}
+        weights = [self._weights(k) for k in range(len(self))]
+        return {name: torch.stack([w[name] for w in weights]) for name in self.members.names}
+
+    def network(self, k: int) -> nn.Module:
+        """What member `k` runs, with its own tensors in place of those that differ."""
+        return self.members.network(k, self.module)
+
+    def as_callable(self, k: int, feature_layer: str | None = None) -> Member:
+        """Member `k` as `member(x) -> logits, features`, without a copy of what is shared."""
+        return self.callables(feature_layer)(k)
+
+    def callables(self, feature_layer: str | None = None) -> Callable[[int], Member]:
+        """K -> member `k` as a callable, for those who run several: the layers are looked through once."""
+        reader = feature_layer if self.shared is None else FeatureTap(self.shared, feature_layer)
+        return lambda k: Member(self.network(k), self._weights(k), reader)
+
     def forward(self, x: Any) -> Tensor:
         """Logits (K, B, C)."""
-        return torch.stack([functional_call(self.module, self._weights(k), (x,)) for k in range(len(self))])
+        outputs = (run(self.network(k), self._weights(k), x) for k in range(len(self)))
+        return torch.stack([output[0] if isinstance(output, tuple) else output for output in outputs])
 
     def probabilities(self, x: Any) -> Tensor:
         """Probabilities (K, B, C) of each member."""
@@ -118,20 +106,18 @@ class Ensemble(nn.Module):
 
     def member(self, k: int) -> nn.Module:
         """Member `k` as an ordinary module, independent of this one."""
-        module = copy.deepcopy(self.module)
-        state = module.state_dict(keep_vars=True)
+        module = copy.deepcopy(self.network(k))
+        own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         with torch.no_grad():
             for name, value in self._weights(k).items():
-                state[name].copy_(value)
+                own[name].copy_(value)
         return module
 
     def stored(self) -> Ensemble:
         """The same ensemble with all members in memory: faster for small batches, K times the weights."""
-        if isinstance(self.members, StoredMembers):
+        if self.members.held:
             return self
-        weights = [self._weights(k) for k in range(len(self))]
-        stacked = {name: torch.stack([w[name] for w in weights]) for name in self.members.names}
-        return Ensemble(copy.deepcopy(self.module), StoredMembers(stacked, len(self)))
+        return Ensemble(copy.deepcopy(self.module), StoredMembers(self.stacked(), len(self)))
 
     @torch.no_grad()
     def predict(
@@ -157,12 +143,11 @@ class Ensemble(nn.Module):
         if device is not None:
             self.to(device)
         collected = _Collected(len(self))
-        with FeatureTap(self.module, feature_layer) as tap:
-            for k, position, weights, (x, y) in self._passes(loader):
-                logits = functional_call(self.module, weights, (self._here(x),))
-                collected.add(k, position, logits, tap.take(), y)
-                if progress is not None:
-                    progress(len(logits))
+        for k, position, member, (x, y) in self._passes(loader, feature_layer):
+            logits, features = member(self._here(x))
+            collected.add(k, position, logits, features, y)
+            if progress is not None:
+                progress(len(logits))
         return collected.predictions()
 
     def _weights(self, k: int) -> dict[str, Tensor]:
@@ -173,18 +158,21 @@ class Ensemble(nn.Module):
         parameter = next(self.parameters(), None)
         return x.to(parameter.device, non_blocking=True) if parameter is not None and hasattr(x, "to") else x
 
-    def _passes(self, loader: Iterable[Any]) -> Iterator[tuple[int, int, dict[str, Tensor], tuple[Any, Any]]]:
-        """(member, batch number, weights, batch): the data once if the members are in memory, else once a member."""
-        if isinstance(self.members, StoredMembers):
-            members = [self._weights(k) for k in range(len(self))]
+    def _passes(
+        self, loader: Iterable[Any], feature_layer: str | None
+    ) -> Iterator[tuple[int, int, Member, tuple[Any, Any]]]:
+        """(k, batch number, member, batch): the data once if the members are in memory, else once per member."""
+        member_of = self.callables(feature_layer)
+        if self.members.held:
+            members = [member_of(k) for k in range(len(self))]
             for position, batch in enumerate(loader):
-                for k, weights in enumerate(members):
-                    yield k, position, weights, _inputs_and_labels(batch)
+                for k, member in enumerate(members):
+                    yield k, position, member, _inputs_and_labels(batch)
             return
         for k in range(len(self)):
-            weights = self._weights(k)
+            member = member_of(k)
             for position, batch in enumerate(loader):
-                yield k, position, weights, _inputs_and_labels(batch)
+                yield k, position, member, _inputs_and_labels(batch)
 
 
 class _Collected:
@@ -210,13 +198,17 @@ class _Collected:
         elif not torch.equal(labels, self.labels[position]):
             raise ValueError("loader changes its order from one pass to the next: build it with shuffle=False")
 
+    def _alike(self) -> bool:
+        """Whether all members have features, and as many: networks of different kinds may not."""
+        return all(self.features) and len({parts[0].shape[1] for parts in self.features}) == 1
+
     def predictions(self) -> Predictions:
-        """Everything, members first."""
+        """Everything, members first; features where the members' are alike."""
         if not self.logits[0]:
             raise ValueError("loader is empty")
         return Predictions.from_logits(
             torch.stack([torch.cat(parts) for parts in self.logits]),
-            torch.stack([torch.cat(parts) for parts in self.features]) if self.features[0] else None,
+            torch.stack([torch.cat(parts) for parts in self.features]) if self._alike() else None,
             torch.cat(self.labels) if self.labels else None,
         )
 
@@ -226,8 +218,3 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, (tuple, list)):
         return batch[0], batch[1] if len(batch) > 1 else None
     return batch, None
-
-
-def parameter_key(name: str) -> str:
-    """A parameter's name as a key of a ParameterDict, in which dots are not allowed."""
-    return name.replace(".", "/")

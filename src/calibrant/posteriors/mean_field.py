@@ -19,8 +19,11 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from calibrant import checks
-from calibrant.posteriors.ensemble import Ensemble, PosteriorMembers, parameter_key
+from calibrant.posteriors.base import Posterior, TrainingContext
+from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.members import PosteriorMembers, parameter_key
 from calibrant.posteriors.reparametrization import draw_all, gaussian_kl
+from calibrant.slots import register
 
 Predicate = Callable[[str, nn.Module], bool]
 
@@ -32,7 +35,8 @@ def not_normalization(name: str, module: nn.Module) -> bool:
     return not isinstance(module, _NORMALIZATION)
 
 
-class MeanField(nn.Module):
+@register("posterior", "mean_field")
+class MeanField(Posterior):
     r"""q(theta) = N(mean, diag(exp(rho))) over the parameters of `module`, with prior N(prior_mean, prior_std^2 I).
 
     Args:
@@ -66,12 +70,12 @@ class MeanField(nn.Module):
         bayesian: Predicate = not_normalization,
         fuse: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(module)
         self.prior_std = checks.positive("prior_std", prior_std)
         self.init_std = checks.positive("init_std", prior_std if init_std is None else init_std)
         if prior_mean != "init" and not math.isfinite(float(prior_mean)):
             raise ValueError(f"prior_mean must be a finite number or 'init', not {prior_mean}")
-        self.module, self.fuse = module, fuse
+        self.fuse = fuse
         self.rho = nn.ParameterDict()
         self._names = _chosen(module, bayesian)
         parameters = dict(module.named_parameters())
@@ -107,6 +111,15 @@ class MeanField(nn.Module):
             for mean, rho, prior in zip(self._means(), self._rhos(), self._prior_means())
         ]
         return torch.stack(terms).sum()
+
+    def parameter_groups(self, context: TrainingContext) -> list[dict[str, Any]]:
+        """The log variances apart, at `rho_rate` and without decay, which would pull their deviations towards 1."""
+        rhos = [rho for rho in self.rho.parameters() if rho.requires_grad]
+        of_rho = {id(rho) for rho in rhos}
+        (others,) = super().parameter_groups(context)
+        others["params"] = [parameter for parameter in others["params"] if id(parameter) not in of_rho]
+        of_spread = {"params": rhos, "lr": context.rho_rate or context.rate, "weight_decay": 0.0}
+        return [others, of_spread] if rhos else [others]
 
     def sample(self, n: int, seed: int = 0) -> Ensemble:
         """`n` fixed members drawn from q as it is now; the same seed gives the same members on every device."""

@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 
 from calibrant.evaluation import DEFAULT_COVERAGES, Curves, Evaluation, coverage_curves
+from calibrant.metrics.declarations import catalogue
 from calibrant.metrics.functional import Array
 from calibrant.report.display import RC, Display, outside_legend, percent_axis, styled
-from calibrant.report.style import line_styles
+from calibrant.report.style import line_styles, title
 
-TITLES = {
-    "accuracy": "Accuracy",
-    "ece": "ECE",
-    "ood_acceptance": "OOD inputs accepted",
-    "detection": "OOD detection probability",
-    "detection_corrected": "OOD detection probability (corrected)",
-    "system_rate": "OOD detection by the whole system",
-    "system_rate_corrected": "OOD detection by the whole system (corrected)",
-}
 DEFAULT_MEASURES = ("accuracy", "ece", "detection")
 
 
@@ -73,16 +65,16 @@ class CoverageDisplay(Display):
             ax.plot(curve.coverages, values.mean(0), label=curve.system, **line)
             if len(values) > 1:
                 ax.fill_between(curve.coverages, values.min(0), values.max(0), color=style.color, alpha=0.12, lw=0)
-        ax.set(xlabel="Coverage", title=TITLES[measure], xlim=(float(self.curves[0].coverages.min()), 1))
-        percent_axis(ax.xaxis, ax.yaxis)
+        ax.set(xlabel="Coverage", title=title(catalogue()[measure]), xlim=(float(self.curves[0].coverages.min()), 1))
+        percent_axis(ax.xaxis, *([ax.yaxis] if catalogue()[measure].unit == "percent" else []))
 
     def _values(self, curve: Curves, measure: str) -> Array:
         """(S, G)."""
-        if measure in ("accuracy", "ece"):
-            found: Array = getattr(curve, measure)
-            return found
-        if measure not in TITLES:
-            raise ValueError(f"measures must be among {', '.join(TITLES)}, not {measure!r}")
+        known = [one for one in catalogue().values() if one.at_coverage]
+        if measure not in [one.name for one in known]:
+            raise ValueError(f"measures must be among {', '.join(one.name for one in known)}, not {measure!r}")
+        if measure in curve.measures:
+            return curve.measures[measure]
         name = self.ood or next(iter(curve.ood), "")
         if name not in curve.ood:
             raise ValueError(f"ood must be one of {', '.join(curve.ood) or '(no OOD set at hand)'}, not {name!r}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant.config.schemes import Scheme
+from calibrant.metrics.declarations import DeclaredMeasure
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 ID_COLOR = BLUE
@@ -52,6 +53,16 @@ def line_styles(names: Sequence[str]) -> dict[str, LineStyle]:
 
 def _scheme(name: str) -> Scheme | None:
     return next((scheme for scheme in Scheme.all() if str(scheme) == name), None)
+
+
+def title(measure: DeclaredMeasure) -> str:
+    """The label of a measure as the heading of a panel or a column.
+
+    >>> from calibrant.metrics import catalogue
+    >>> title(catalogue()["accuracy"])
+    'Accuracy'
+    """
+    return measure.label[:1].upper() + measure.label[1:]
 
 
 def percent(value: float, digits: int = 1) -> str:

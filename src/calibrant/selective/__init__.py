@@ -1,28 +1,48 @@
 """Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee.
 
-May import: checks, kernels, metrics, predictions, detectors.
+May import: checks, kernels, slots, adapters, metrics, predictions, calibrators, detectors.
 """
 
 from calibrant.selective.base import BaseSelector
 from calibrant.selective.baselines import ConfidenceSelector
+from calibrant.selective.certificate import Certificate, Promise, certify_promise
 from calibrant.selective.fitting import FitReport, Training
 from calibrant.selective.guarantees import Guarantee
-from calibrant.selective.objectives import SelectiveCalibration, SelectiveClassification, selective_mmce
+from calibrant.selective.objectives import (
+    SelectiveCalibration,
+    SelectiveClassification,
+    SelectorExamples,
+    SelectorObjective,
+    selective_mmce,
+)
 from calibrant.selective.rule import DecisionRule
 from calibrant.selective.selector import Selector
+from calibrant.selective.sirc import SIRC
+from calibrant.selective.stream import Share, estimate_share
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage
+from calibrant.selective.trust import Trust, choose_confidence
 
 __all__ = [
+    "SIRC",
     "BaseSelector",
+    "Certificate",
     "ConfidenceSelector",
     "DecisionRule",
     "FitReport",
     "Guarantee",
+    "Promise",
     "SelectiveCalibration",
     "SelectiveClassification",
     "Selector",
+    "SelectorExamples",
+    "SelectorObjective",
+    "Share",
     "Threshold",
     "Training",
+    "Trust",
+    "certify_promise",
+    "choose_confidence",
+    "estimate_share",
     "selective_mmce",
     "threshold_for_coverage",
 ]

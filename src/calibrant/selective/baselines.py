@@ -8,16 +8,19 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.calibrators.base import Calibrator
 from calibrant.selective.base import BaseSelector
 
 
 class ConfidenceSelector(BaseSelector):
     """The baseline: accept where confidence is high. g = confidence; outlier scores are ignored."""
 
-    def fit(self, confidence: Any, scores: Any = None, correct: Any = None) -> ConfidenceSelector:
-        """Remember the confidence (N,) of validation data; there is nothing else to learn."""
+    def fit(
+        self, confidence: Any, scores: Any = None, correct: Any = None, *, calibrator: Calibrator | str | None = None
+    ) -> ConfidenceSelector:
+        """Remember the confidence (N,) of validation data and the calibrator that it went through."""
         r = checks.unit_interval("confidence", confidence)
-        return self._remember(r.detach().to(torch.promote_types(r.dtype, torch.float32)))
+        return self._remember(r.detach().to(torch.promote_types(r.dtype, torch.float32)), calibrator)
 
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The confidence itself, (B,)."""

@@ -145,14 +145,9 @@ def certify(
     bound: Callable[[Array, Array, float], float] = error_bound
     if measure == "calibration":
         bound = partial(calibration_bound, confidence=sure, bins=bins)
-    first = _first_index(grid, len(outputs), alpha, delta)
-    places = sorted(set(np.linspace(first, len(grid) - 1, starts).astype(int).tolist()))
-    level, found = delta / len(places), -1
-    for place in places:
-        for j in range(place, len(grid)):
-            if bound(_accepted(outputs, grid[j]), right, level) > alpha:
-                break
-            found = max(found, j)
+    places = starting_places(first_index(grid, len(outputs), alpha, delta), len(grid), starts)
+    level = delta / len(places)
+    found = fixed_sequences(places, len(grid), lambda j: bound(_accepted(outputs, grid[j]), right, level) <= alpha)
     threshold = grid[found] if found >= 0 else None
     return _report(measure, alpha, delta, threshold, bound, level, (outputs, sure, right), bins)
 
@@ -161,7 +156,27 @@ def _accepted(outputs: Array, threshold: Threshold) -> Array:
     return (outputs >= threshold.value).astype(np.float64)
 
 
-def _first_index(grid: Sequence[Threshold], total: int, alpha: float, delta: float) -> int:
+def starting_places(first: int, count: int, starts: int) -> list[int]:
+    """Where the sequences of tests start: `starts` places from `first` to the last of `count`, evenly, none twice."""
+    return sorted(set(np.linspace(first, count - 1, starts).astype(int).tolist()))
+
+
+def fixed_sequences(places: Sequence[int], count: int, rejects: Callable[[int], bool]) -> int:
+    """The last of the hypotheses 0 to `count` - 1 that is rejected; -1 where none is.
+
+    From each of `places`, one hypothesis after another is tested up to the first that `rejects` says no to. A true one
+    is rejected with probability at most the number of places times the level of one test.
+    """
+    found = -1
+    for place in places:
+        for j in range(place, count):
+            if not rejects(j):
+                break
+            found = max(found, j)
+    return found
+
+
+def first_index(grid: Sequence[Threshold], total: int, alpha: float, delta: float) -> int:
     """Where testing starts: the smallest coverage at which an error rate of alpha / 2 would probably be certified."""
     needed = 1
     while clopper_pearson_upper(math.ceil(needed * alpha / 2), needed, delta) > alpha and needed < total:

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from calibrant.detectors.base import FittedModule, Standardise
+from calibrant.adapters.fitted import FittedModule
+from calibrant.detectors.base import Standardise
 
 
 class SelectorNetwork(FittedModule):

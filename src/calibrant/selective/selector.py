@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.calibrators.base import NONE, Calibrator
 from calibrant.selective.base import BaseSelector, score_columns
 from calibrant.selective.fitting import FitReport, Training, fit_network
 from calibrant.selective.network import SelectorNetwork
@@ -19,12 +20,17 @@ _BEFORE = {"printed": "paper", "published": "authors_code"}  # names of variants
 
 
 class Selector(BaseSelector):
-    """A small network on standardised (confidence, scores), fitted to the selective objective; eq. sel-cal-loss-bayes.
+    """A small network on standardised (confidence, scores), fitted to a selective objective.
 
-    `objective` is "calibration" (settings `eta`, `width`, `variant`, `group`), "classification" (settings `coverage`,
-    `penalty`) or an object with them; `training` says how it is fitted. `report_` tells how the last fit went.
-    `entropy` says that the last column of the scores is the entropy of the prediction, as in the published code; a
-    `Predictor` then adds it by itself.
+    `objective` is the name of one in the slot "objective", or an object: "calibration" is the paper's, eq.
+    sel-cal-loss-bayes (options `eta`, `width`, `variant`, `group`, `zeta`), "classification" has the options `coverage`
+    and `penalty`. `training` says how it is fitted; by default L-BFGS minimizes the exact objective. `report_` tells
+    how the last fit went. `entropy` says that the last column of the scores is the entropy of the prediction, as in
+    the published code; a `Predictor` then adds it by itself.
+
+    g = sigmoid(z) of the network's logit z. Thresholds are compared with sigmoid(z / `spread`), where `spread` is 1 for
+    "calibration", as in the paper, and for other objectives the largest |z| of the data of `fit`: their g may round to
+    1 for many inputs, which would tie them.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> confidence, scores = torch.rand(200, generator=generator), torch.randn(200, 4, generator=generator)
@@ -42,42 +48,68 @@ class Selector(BaseSelector):
         hidden: int = 64,
         seed: int = 0,
         entropy: bool = False,
-        **settings: Any,
+        **options: Any,
     ) -> None:
         super().__init__()
-        self.objective = make_objective(objective, settings)
-        self.training_settings = training or Training()
+        self.objective = make_objective(objective, options)
+        self.named = (objective, options) if isinstance(objective, str) else (None, {})
+        self.training_settings = training or Training(optimizer="lbfgs")
         self.hidden, self.seed, self.entropy = int(checks.positive("hidden", hidden)), seed, entropy
         self.network: SelectorNetwork | None = None
+        self.spread = 1.0
         self.report_: FitReport | None = None
 
-    def fit(self, confidence: Any, scores: Any, correct: Any, *, cross_entropy: Any = None) -> Selector:
+    def fit(
+        self,
+        confidence: Any,
+        scores: Any,
+        correct: Any,
+        *,
+        cross_entropy: Any = None,
+        outlier_confidence: Any = None,
+        outlier_scores: Any = None,
+        calibrator: Calibrator | str | None = None,
+    ) -> Selector:
         """Fit to validation data: confidence (N,), scores (N, S) or None, correct (N,), cross_entropy (N,).
 
         With a further dimension in front, (V, N, ...), the arguments are V augmented views of the same N examples.
-        `cross_entropy`, -log p(y | x), is needed by selective classification only.
+        `cross_entropy`, -log p(y | x), is needed by selective classification only, `outlier_confidence` (M,) and
+        `outlier_scores` (M, S) of outliers by `zeta` > 0 only. `calibrator` is the one that the confidence went
+        through, or its fingerprint (`predictions.calibrator`).
         """
         if self.entropy and scores is None:
             raise ValueError("scores must end with the entropy of the prediction: pass columns(None, probabilities)")
+        self._check_needs(cross_entropy=cross_entropy, outliers=outlier_confidence)
         inputs, examples = _validation(confidence, scores, correct, cross_entropy)
+        outliers = None
+        if "outliers" in self.objective.needs:
+            outliers = _outliers(outlier_confidence, outlier_scores, inputs)
         network = SelectorNetwork(inputs.shape[2], hidden=self.hidden, seed=self.seed).to(inputs)
         network.standard.fit(inputs.flatten(0, 1))
-        self.report_ = fit_network(network, inputs, examples, self.objective, self.training_settings, self.seed)
+        self.report_ = fit_network(
+            network, inputs, examples, self.objective, self.training_settings, self.seed, outliers
+        )
         self.network = network.requires_grad_(False)
-        return self._remember(network(inputs[0]).sigmoid())
+        logits = network(inputs[0])
+        self.spread = 1.0 if self.objective.keeps_gate else max(1.0, float(logits.abs().max()))
+        self.outlier_gates = None if outliers is None else self._compared(network(outliers)).sort().values
+        return self._remember(self._compared(logits), calibrator)
 
     def forward(self, confidence: Tensor, scores: Tensor) -> Tensor:
         """The relaxed decision g in (0, 1), (B,), of confidence (B,) and scores (B, S)."""
-        if self.network is None:
-            raise ValueError("the selector is not fitted: call fit(confidence, scores, correct) first")
-        logits: Tensor = self.network(torch.cat([confidence[:, None], scores], 1))
-        return logits.sigmoid()
+        return self._logits(confidence, scores).sigmoid()
+
+    def ranking(self, confidence: Tensor, scores: Tensor) -> Tensor:
+        """What a threshold is compared with, (B,): sigmoid(z / spread), larger where g is larger."""
+        return self._compared(self._logits(confidence, scores))
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments and the number of inputs."""
+        """The constructor's arguments, the number of inputs, and `spread` where it is not 1."""
         inputs = None if self.network is None else self.network.standard.mean.shape[0]
         own = {"hidden": self.hidden, "seed": self.seed, "entropy": self.entropy, "inputs": inputs}
-        return {**describe_objective(self.objective), "training": asdict(self.training_settings), **own}
+        spread = {} if self.spread == 1 else {"spread": self.spread}
+        described = describe_objective(self.objective, *self.named)
+        return {**described, "training": asdict(self.training_settings), **own, **spread, **super().config()}
 
     @classmethod
     def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Selector:
@@ -85,12 +117,36 @@ class Selector(BaseSelector):
         settings = dict(config)
         if settings.get("variant") in _BEFORE:
             settings["variant"] = _BEFORE[settings["variant"]]
+        spread = float(checks.positive("spread", settings.pop("spread", 1.0)))
         inputs, training = settings.pop("inputs"), Training(**settings.pop("training"))
+        calibrator = str(settings.pop("calibrator", NONE))
         selector = cls(training=training, **settings)
+        selector.spread, selector.calibrator = spread, calibrator
         if inputs is not None:
             network = SelectorNetwork(inputs, hidden=selector.hidden)
             selector.network = network.to(tensors["gates"].dtype).requires_grad_(False)
         return selector._restore(tensors)
+
+    def _check_needs(self, **given: Any) -> None:
+        """Refuse a fit without what the objective needs, or with outliers that it would not look at."""
+        meant = {
+            "cross_entropy": "cross_entropy, -log p(y | x), must be given: the objective needs it",
+            "outliers": "outlier_confidence and outlier_scores must be given: the objective needs outliers",
+        }
+        for name in self.objective.needs:
+            if given[name] is None:
+                raise ValueError(meant[name])
+        if given["outliers"] is not None and "outliers" not in self.objective.needs:
+            raise ValueError("outlier_confidence was given, but the objective uses no outliers: set zeta > 0")
+
+    def _logits(self, confidence: Tensor, scores: Tensor) -> Tensor:
+        if self.network is None:
+            raise ValueError("the selector is not fitted: call fit(confidence, scores, correct) first")
+        logits: Tensor = self.network(torch.cat([confidence[:, None], scores], 1))
+        return logits
+
+    def _compared(self, logits: Tensor) -> Tensor:
+        return (logits if self.spread == 1 else logits / self.spread).sigmoid()
 
     def _inputs(self, confidence: Any, scores: Any) -> tuple[Tensor, Tensor]:
         r, s = super()._inputs(confidence, scores)
@@ -119,6 +175,17 @@ def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) 
         )
         loss = loss.to(flat).view_as(r)
     return inputs.view(*r.shape, -1), SelectorExamples(r, c.view_as(r), loss)
+
+
+def _outliers(confidence: Any, scores: Any, inputs: Tensor) -> Tensor:
+    """Checked inputs (M, 1 + S) at outliers, like those at validation examples (V, N, 1 + S)."""
+    r = checks.unit_interval("outlier_confidence", confidence).detach().to(inputs)
+    wanted = inputs.shape[2] - 1
+    columns = [r[:, None]] if scores is None else [r[:, None], score_columns(scores, r, "outlier_")]
+    result = torch.cat(columns, 1)
+    if result.shape[1] != inputs.shape[2]:
+        raise ValueError(f"outlier_scores have {result.shape[1] - 1} columns, but scores have {wanted}")
+    return result
 
 
 def _repeat(name: str, value: Any, like: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The paper's studies: run on any profile, and drawn again from their records. Only the command line imports them.
 
-May import: files, metrics, predictions, posteriors, calibrators, selective, data, backbones, config, evaluation,
+May import: files, slots, metrics, predictions, posteriors, calibrators, selective, data, backbones, config, evaluation,
 report, runs, training.
 """
 

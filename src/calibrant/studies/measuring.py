@@ -18,7 +18,7 @@ from calibrant.evaluation import Evaluation, threshold_source, thresholds
 from calibrant.evaluation.measures import Prepared
 from calibrant.evaluation.summary import CALLED
 from calibrant.metrics import auroc, fpr_at_tpr, reliability_diagram
-from calibrant.metrics.catalogue import Measure, catalogue
+from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.metrics.resampling import resampling_counts
 from calibrant.metrics.variation import confidence_bins
@@ -91,7 +91,11 @@ def _accepted(outcome: Predictions, cut: float) -> int:
 
 
 def _entries(
-    measures: Sequence[Measure], outcomes: Sequence[Predictions], weights: Sequence[Array], cut: float, bins: int
+    measures: Sequence[DeclaredMeasure],
+    outcomes: Sequence[Predictions],
+    weights: Sequence[Array],
+    cut: float,
+    bins: int,
 ) -> dict[str, Any]:
     """The entries of `measures` by name; those that are called once per resample have the draws of the first ones."""
     found: dict[str, Any] = {}
@@ -127,9 +131,9 @@ def detectors(predictions: Mapping[str, Predictions], count: int) -> dict[str, A
 
 
 def entry(values: Array) -> dict[str, Any]:
-    """The first of `values` and, in units of 1e-5, the others, its draws; None where undefined."""
+    """The first of `values` and, in units of 1e-5, the others, its draws; None where undefined or beyond 32 bits."""
     scale = 10**DIGITS
-    kept = [None if not np.isfinite(v) else round(float(v) * scale) for v in values[1:]]
+    kept = [round(float(v) * scale) if abs(v) * scale < 2**31 - 1 else None for v in values[1:]]
     return {"value": _number(values[0]), "draws": kept}
 
 

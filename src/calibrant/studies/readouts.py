@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
+from calibrant.calibrators.base import log_probabilities
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.evaluation import Evaluation
 from calibrant.predictions import Predictions
@@ -20,20 +18,12 @@ def predictions_of(workspace: Workspace, trial: StudyTrial) -> tuple[dict[str, P
     if trial.readout != "temperature":
         return predictions, None
     held_out = predictions["validation"]
-    scaling = TemperatureScaling().fit(_logits(held_out), held_out.labels)
-
-    def scaled(part: Predictions) -> Predictions:
-        probabilities = scaling.probabilities(_logits(part))
-        return Predictions.from_probabilities(probabilities, part.labels, selection=part.selection)
-
-    return {name: scaled(part) for name, part in predictions.items()}, scaling.temperature_
-
-
-def _logits(predictions: Predictions) -> Tensor:
-    """Logits (1, N, C) of one member with the same probabilities."""
-    tiny = torch.finfo(torch.float32).tiny
-    logits: Tensor = predictions.probabilities.clamp_min(tiny).log()[None]
-    return logits
+    scaling = TemperatureScaling().fit(log_probabilities(held_out.probabilities), held_out.labels)
+    scaled = {
+        name: replace(scaling.calibrate(part), selection=part.selection, scores={})
+        for name, part in predictions.items()
+    }
+    return scaled, scaling.temperature_
 
 
 def evaluation_of(workspace: Workspace, trial: StudyTrial, predictions: dict[str, Predictions]) -> Evaluation:

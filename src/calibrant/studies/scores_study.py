@@ -1,10 +1,11 @@
-"""OOD scores as detectors: confidence, MaxLogit, Energy, entropy, mutual information and the four outlier scores."""
+"""Detectors: every OOD score of logits and every outlier score that the records hold, whichever were named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from calibrant.metrics import Interval
+from calibrant.slots import lookup, names
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import (
@@ -24,19 +25,20 @@ from calibrant.studies.study_figures import dots
 from calibrant.studies.study_table import Cell, StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
-LABELS = {
-    "msp": "confidence",
-    "max_logit": "MaxLogit",
-    "energy": "Energy",
-    "entropy": "entropy",
-    "mutual_information": "mutual information",
-    "density": "kernel density",
-    "forest": "isolation forest",
-    "svm": "one-class SVM",
-    "neighbors": "neighbour distance",
-    "lof": "local outlier factor",
-}
+FIRST = ("msp", "max_logit", "energy", "entropy", "mutual_information", "density", "forest", "svm", "neighbors", "lof")
 SCALED = "confidence, temperature-scaled"
+
+
+def _label(name: str) -> str:
+    """What the detector `name` calls itself; its name where it has no label, or is a plugin that is not loaded."""
+    known = lookup("detector", name) if name in names("detector") else None
+    return getattr(known, "label", "") or name
+
+
+def _order(lab: Lab) -> list[str]:
+    """The labels of all detectors in the records, those of the paper first."""
+    known = dict.fromkeys(name for one in _selective(lab).values() for name in lab.record(one)["detectors"])
+    return [_label(name) for name in [*(n for n in FIRST if n in known), *(n for n in known if n not in FIRST)]]
 
 
 def _selective(lab: Lab) -> dict[str, StudyTrial]:
@@ -53,7 +55,7 @@ def _values(lab: Lab, scheme: str, measure: str) -> dict[str, Interval]:
     one, level = _selective(lab)[scheme], lab.settings.report.confidence_level
     known = lab.record(one)["detectors"]
     found = {
-        LABELS[name]: lab.score_estimate(one, name, measure).interval(level, (0.0, 1.0))
+        _label(name): lab.score_estimate(one, name, measure).interval(level, (0.0, 1.0))
         for name in known
         if one.parsed.bayesian or name != "mutual_information"  # of one member it is 0
     }
@@ -79,7 +81,7 @@ def _tables(lab: Lab) -> list[StudyTable]:
 def _figures(lab: Lab) -> Figures:
     sets = lab.ood_sets(_selective(lab)["FNN"])
     content = {ood: {scheme: _values(lab, scheme, f"auroc:{ood}") for scheme in EIGHT} for ood in sets}
-    return {"figure": dots(content, [*LABELS.values(), SCALED], x="AUROC")}
+    return {"figure": dots(content, [*_order(lab), SCALED], x="AUROC")}
 
 
 STUDY = Study(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.config.schemes import Scheme
 from calibrant.metrics import Interval
-from calibrant.metrics.catalogue import catalogue
+from calibrant.metrics.declarations import catalogue
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.files import write_bytes, write_csv
-from calibrant.metrics import Interval, Measure
+from calibrant.metrics import DeclaredMeasure, Interval
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Measured:
     """An interval of a declared measure, which says how it is written, and whether in Markdown too."""
 
     interval: Interval
-    measure: Measure
+    measure: DeclaredMeasure
 
 
 Cell = Interval | Measured | float | int | str | None

@@ -17,7 +17,7 @@ from calibrant.config.dependence import identity
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import read_bytes
-from calibrant.training.training_data import TrainingData, fingerprint
+from calibrant.training.training_data import Examples, TrainingData, fingerprint
 
 
 def network_identity(settings: Settings, network: nn.Module | None) -> Any:
@@ -75,6 +75,26 @@ def predict_inputs(scheme: Scheme, settings: Settings, data: TrainingData, paren
     }
 
 
+def calibrate_inputs(settings: Settings, parent: str) -> dict[str, Any]:
+    """What determines the calibrator of the predictions with the key `parent`."""
+    part = {} if settings.rule.name == "confidence" else {"part": settings.seed}
+    return {"stage": "calibrate", "parent": parent, "calibrator": identity(settings)["calibrator"], **part}
+
+
+def rule_inputs(
+    settings: Settings, parent: str, calibrator: str | None, outliers: Examples | None, held_out: Examples | None
+) -> dict[str, Any]:
+    """What determines the rule on the scores with the key `parent`, behind the calibrator with that key."""
+    return {
+        "stage": "rule",
+        "parent": parent,
+        "calibrator": calibrator,
+        "rule": identity(settings)["rule"],
+        "seed": settings.seed,
+        "outliers": [fingerprint(outliers), fingerprint(held_out)],
+    }
+
+
 def validate_inputs(parent: str, members: int, bins: int) -> dict[str, Any]:
     """What determines the validation measures of the model with the key `parent`."""
     return {"stage": "validate", "parent": parent, "members": members, "bins": bins}
@@ -91,12 +111,19 @@ def score_inputs(settings: Settings, parent: str) -> dict[str, Any]:
         "views": settings.selector.views,
         "augmentation": counted["augmentation"] if settings.selector.views > 1 else None,
         **({"entropy": True} if settings.selector.entropy else {}),
+        **({"view_probabilities": True} if keeps_view_probabilities(settings) else {}),
     }
 
 
-def select_inputs(settings: Settings, parent: str) -> dict[str, Any]:
-    """What determines the selector on the outlier scores with the key `parent`."""
-    return {"stage": "select", "parent": parent, "selector": identity(settings)["selector"]}
+def keeps_view_probabilities(settings: Settings) -> bool:
+    """Whether a calibrator will need the probabilities of the selector's augmented views."""
+    return settings.calibrator.name != "none" and settings.selector.views > 1
+
+
+def select_inputs(settings: Settings, parent: str, calibrator: str | None = None) -> dict[str, Any]:
+    """What determines the selector on the outlier scores with the key `parent`, and that of its `calibrator`."""
+    chosen = {} if calibrator is None else {"calibrator": calibrator}
+    return {"stage": "select", "parent": parent, "selector": identity(settings)["selector"], **chosen}
 
 
 def _optimizer(settings: Settings, stage: Literal["fit", "finetune"], scheme: Scheme) -> dict[str, Any]:

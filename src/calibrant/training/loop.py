@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from calibrant.config.groups import EngineSettings, OptimizerSettings
 from calibrant.files import RunError
 from calibrant.losses.objective import Objective
+from calibrant.posteriors.base import EpochEnd
+from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import share_buffers, sum_over_ranks
 from calibrant.training.interrupts import deferred_stop
 from calibrant.training.optimizers import build_optimizer, rate_factor, set_rate
@@ -62,8 +64,12 @@ class Loop:
         progress: bool | None = None,
     ) -> None:
         self.model, self.plan, self.fabric, self.saver, self.progress = model, plan, fabric, saver, progress
-        self.optimizer = build_optimizer(model, plan.settings)
-        network: Any = Draws(model, plan.draws)
+        self.posterior = as_posterior(model)
+        objective = plan.objective
+        self.optimizer = build_optimizer(
+            self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta
+        )
+        network: Any = Draws(self.posterior, plan.draws)
         if engine.compile:
             # The last batch of an epoch is smaller: two static graphs are faster than one for any size.
             network = torch.compile(network, dynamic=False)
@@ -106,6 +112,7 @@ class Loop:
             )
         self.wrapped_optimizer.step()
         self.wrapped_optimizer.zero_grad()
+        self.posterior.after_step()
         for name, value in terms.items():
             value = value.detach()
             self.sums[name] = self.sums[name] + value if name in self.sums else value
@@ -113,6 +120,8 @@ class Loop:
         self.seconds += time.perf_counter() - started
 
     def _close_epoch(self) -> None:
+        share_buffers(self.model, self.fabric)
+        self.posterior.after_epoch(EpochEnd(self.epoch + 1, self.plan.settings.epochs, self._examples))
         share_buffers(self.model, self.fabric)
         row: EpochRow = {"epoch": self.epoch + 1, "rate": self.optimizer.param_groups[0]["lr"]}
         for name, total in self.sums.items():
@@ -135,6 +144,10 @@ class Loop:
         """The metrics of a network that stays as it is."""
         found = {} if self.plan.validate is None else self.plan.validate()
         return {"epoch": 0, **{f"validation_{name}": value for name, value in found.items()}}
+
+    def _examples(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and labels of this epoch, once more."""
+        return ((batch.inputs, batch.labels) for batch in self.plan.batches(self.epoch, 0))
 
     def _means(self) -> dict[str, float]:
         return {name: float(total) / max(1, self.step) for name, total in self.sums.items()}

@@ -10,20 +10,29 @@ from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
-from calibrant.posteriors.ensemble import Ensemble
-from calibrant.posteriors.mean_field import MeanField
+from calibrant.slots import build, options_of
 from calibrant.training.training_data import Examples, class_count
 
 
 def assemble(
     network: nn.Module, scheme: Scheme, settings: Settings, statistics: tuple[Tensor, Tensor] | None
 ) -> nn.Module:
-    """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given."""
+    """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given.
+
+    A Bayesian scheme's is a posterior of the family in the settings, any other one's the network.
+    """
     model = network if statistics is None else Normalize(network, *statistics)
-    if not scheme.bayesian:
-        return model
-    posterior = settings.posterior
-    return MeanField(model, prior_std=posterior.prior_std, init_std=posterior.init_std, fuse=settings.engine.fuse)
+    return _posterior(model, settings) if scheme.bayesian else model
+
+
+def _posterior(model: nn.Module, settings: Settings) -> nn.Module:
+    """The family's posterior of `model`; settings that are options of the family, too, are its defaults."""
+    chosen = settings.posterior
+    general = {"prior_std": chosen.prior_std, "init_std": chosen.init_std, "fuse": settings.engine.fuse}
+    known = options_of("posterior", chosen.family)
+    options = {name: value for name, value in general.items() if name in known}
+    posterior: nn.Module = build("posterior", chosen.family, {**options, **chosen.options}, model)
+    return posterior
 
 
 _SAMPLE = 2048  # examples of a data set that is read when needed
@@ -62,8 +71,3 @@ def check_outputs(model: nn.Module, data: Examples) -> None:
         raise ValueError(
             f"module has {outputs} outputs, but the training data has {needed} classes; give its last layer {needed}"
         )
-
-
-def as_ensemble(model: nn.Module, members: int, seed: int) -> Ensemble:
-    """`members` draws of a Bayesian model; a deterministic one as an ensemble of one."""
-    return model.sample(members, seed) if isinstance(model, MeanField) else Ensemble.of(model)

@@ -8,20 +8,34 @@ import torch
 from torch import nn
 
 from calibrant.config.groups import OptimizerSettings
-from calibrant.posteriors.mean_field import MeanField
+from calibrant.posteriors.base import Posterior, TrainingContext
+from calibrant.posteriors.deterministic import as_posterior
 
 
-def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """SGD or Adam over the parameters of `model`; log variances get `rho_rate` and no weight decay.
+def build_optimizer(
+    model: nn.Module, settings: OptimizerSettings, *, num_data: int = 1, beta: float = 1.0
+) -> torch.optim.Optimizer:
+    """The posterior's own optimizer, or SGD or Adam over its groups of parameters.
 
-    Decaying a log variance would pull the standard deviation towards 1.
+    `num_data` is N, and `beta` the weight of the KL term, for posteriors whose optimizer needs them.
     """
-    rhos = [rho for rho in model.rho.parameters() if rho.requires_grad] if isinstance(model, MeanField) else []
-    of_rho = {id(rho) for rho in rhos}
-    others = [p for p in model.parameters() if p.requires_grad and id(p) not in of_rho]
-    groups = [{"params": others, "weight_decay": settings.weight_decay, "base_rate": settings.rate}]
-    if rhos:
-        groups.append({"params": rhos, "weight_decay": 0.0, "base_rate": settings.rho_rate or settings.rate})
+    context = TrainingContext(
+        rate=settings.rate,
+        rho_rate=settings.rho_rate,
+        weight_decay=settings.weight_decay,
+        momentum=settings.momentum,
+        num_data=num_data,
+        beta=beta,
+    )
+    posterior = as_posterior(model)
+    optimizer = posterior.optimizer(context) or _by_settings(posterior, settings, context)
+    for group in optimizer.param_groups:
+        group["base_rate"] = group["lr"]
+    return optimizer
+
+
+def _by_settings(posterior: Posterior, settings: OptimizerSettings, context: TrainingContext) -> torch.optim.Optimizer:
+    groups = posterior.parameter_groups(context)
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, lr=settings.rate)
     return torch.optim.SGD(groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov)

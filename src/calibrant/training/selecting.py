@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant.calibrators import Calibrator
 from calibrant.config.groups import OutlierSettings, SelectorSettings
 from calibrant.config.loading import Settings
 from calibrant.data import Augmentation, split_indices
@@ -17,10 +18,18 @@ from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
-from calibrant.selective import BaseSelector, ConfidenceSelector, Selector, Training
+from calibrant.selective import BaseSelector, Certificate, ConfidenceSelector, Selector, Training
+from calibrant.training.calibrating import calibrate_sets
+from calibrant.training.keys import keeps_view_probabilities
 from calibrant.training.predicting import InOrder, predict, prediction_sets, summary
 from calibrant.training.randomness import derive
 from calibrant.training.training_data import Examples, TrainingData
+
+_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "calibration": {"eta": "eta", "width": "width", "variant": "variant", "group": "group"},
+    "classification": {"coverage": "target_coverage", "penalty": "penalty"},
+}
+"""The options of objectives that have settings of their own, by the names of these."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,8 @@ class Scored:
 class Selection:
     """What decides for a scheme, and what it says: a selector, the scores it reads, and the predictions with both.
 
+    The predictions went through the `calibrator`, if there is one.
+
     Schemes without a selector of their own have the confidence in its place, and a threshold that accepts everything.
     """
 
@@ -43,6 +54,8 @@ class Selection:
     scorer: OutlierScores | None
     predictions: dict[str, Predictions]
     threshold: float | None = None
+    calibrator: Calibrator | None = None
+    certificate: Certificate | None = None
 
 
 def score_sets(
@@ -50,25 +63,28 @@ def score_sets(
 ) -> Scored:
     """Fit the outlier scores to training features and score every set; the same passes give the predictions."""
 
-    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> tuple[Predictions, Tensor]:
+    def run(part: Examples, augmentation: Augmentation | None = None, seed: int = 0) -> Predictions:
         loader = InOrder(part, settings.engine.predict_batch_size, augmentation, seed)
         layer, description = settings.backbone.feature_layer, f"{about}: {part.name or len(part)}"
-        predictions = predict(ensemble, loader, layer, description=description, progress=progress)
-        return predictions, _features(predictions, settings.outliers)
+        return predict(ensemble, loader, layer, description=description, progress=progress)
 
-    scorer = _scorer(settings.outliers, settings.seed)
-    scorer.fit(run(_reference(data.train, settings.outliers, settings.seed))[1])
+    scorer = build_scorer(settings.outliers, settings.seed)
+    reference = run(_reference(data.train, settings.outliers, settings.seed))
+    scorer.fit(**_read(scorer, reference, settings.outliers), labels=reference.labels)
     predictions, scores = {}, {}
     for name, part in prediction_sets(data).items():
-        predictions[name], features = run(part)
-        scores[name] = scorer.score(features)
+        predictions[name] = run(part)
+        scores[name] = scorer.score(**_read(scorer, predictions[name], settings.outliers))
     views = [(predictions["validation"], scores["validation"])]
     augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
     for view in range(1, settings.selector.views):
-        view_predictions, features = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
-        views.append((view_predictions, scorer.score(features)))
+        view_predictions = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
+        views.append((view_predictions, scorer.score(**_read(scorer, view_predictions, settings.outliers))))
     scored = {name: _with_scores(part, scorer, scores[name]) for name, part in predictions.items()}
-    return Scored(scorer, scored, _views(views, build_selector(settings.selector, settings.seed)))
+    kept = _views(views, build_selector(settings.selector, settings.seed))
+    if keeps_view_probabilities(settings):
+        kept["probabilities"] = torch.stack([part.probabilities for part, _ in views])
+    return Scored(scorer, scored, kept)
 
 
 def _with_scores(predictions: Predictions, scorer: OutlierScores, scores: Tensor) -> Predictions:
@@ -84,6 +100,18 @@ def _views(views: Sequence[tuple[Predictions, Tensor]], selector: Selector) -> d
         "correct": torch.stack([predictions.correct for predictions, _ in views]),
         "cross_entropy": torch.stack([predictions.cross_entropy for predictions, _ in views]),
     }
+
+
+def calibrate_scored(calibrator: Calibrator | None, scored: Scored, selector: Selector) -> Scored:
+    """`scored` as `calibrator` changes it: the predictions, and what `selector` is fitted to."""
+    if calibrator is None:
+        return scored
+    validation = scored.predictions["validation"]
+    outlier_scores = scored.views["scores"][..., : len(scored.scorer.scores)]
+    probabilities = scored.views.get("probabilities", validation.probabilities[None])
+    raw = [Predictions.from_probabilities(view, validation.labels) for view in probabilities]
+    views = [(calibrator.calibrate(part), scores) for part, scores in zip(raw, outlier_scores)]
+    return replace(scored, predictions=calibrate_sets(calibrator, scored.predictions), views=_views(views, selector))
 
 
 def keep_scores(stage: Stage, scored: Scored) -> Scored:
@@ -107,16 +135,18 @@ def kept_scores(stage: Stage, predictions: Mapping[str, Predictions]) -> Scored:
     return Scored(scorer, scored, {name[5:]: value for name, value in kept.items() if name.startswith("view:")})
 
 
-def _scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
+def build_scorer(settings: OutlierSettings, seed: int) -> OutlierScores:
+    """The outlier scores that the settings describe, not fitted."""
     options: dict[str, dict[str, Any]] = {
         "density": {"bandwidth": settings.bandwidth},
         "neighbors": {"k": settings.neighbors, "distance": settings.neighbor_distance},
         "lof": {"k": settings.lof_neighbors},
         "forest": {"trees": settings.trees},
     }
+    chosen = {n: {**options.get(n, {}), **settings.options.get(n, {})} for n in (*options, *settings.options)}
     return OutlierScores(
         settings.scores,
-        options={name: values for name, values in options.items() if name in settings.scores},
+        options={name: values for name, values in chosen.items() if name in settings.scores},
         max_points=settings.max_points or 2**62,
         seed=seed,
     )
@@ -130,14 +160,15 @@ def _reference(train: Examples, settings: OutlierSettings, seed: int) -> Example
     return train.subset(chosen["reference"])
 
 
-def _features(predictions: Predictions, settings: OutlierSettings) -> Tensor:
-    """Features (K, N, D), or (1, N, D) averaged over the members."""
-    if predictions.features is None:
+def _read(scorer: OutlierScores, predictions: Predictions, settings: OutlierSettings) -> dict[str, Tensor]:
+    """The features (K, N, D) and logits (K, N, C) that `scorer` reads, or (1, N, ...) averaged over the members."""
+    if predictions.features is None and "features" in scorer.reads:
         raise ValueError(
             "the network has no linear layer whose input could be the features; set backbone.feature_layer"
         )
-    features: Tensor = predictions.features
-    return features.mean(0, keepdim=True) if settings.average == "features" else features
+    read: dict[str, Tensor] = {name: getattr(predictions, name) for name in scorer.reads}
+    averaged = settings.average == "features"
+    return {name: value.mean(0, keepdim=True) if averaged else value for name, value in read.items()}
 
 
 def kept_selector(stage: Stage) -> Selector:
@@ -145,26 +176,29 @@ def kept_selector(stage: Stage) -> Selector:
     return Selector.from_state(stage.result["selector"], stage.tensors("selector.safetensors"))
 
 
-def selection_of(selector: Selector, scored: Scored) -> Selection:
-    """`selector` with what it says of `scored`."""
+def selection_of(selector: Selector, scored: Scored, calibrator: Calibrator | None = None) -> Selection:
+    """`selector` with what it says of `scored`, which went through `calibrator`."""
     return Selection(
         selector,
         scored.scorer,
         {name: replace(p, selection=_acceptance(selector, scored, p)) for name, p in scored.predictions.items()},
+        calibrator=calibrator,
     )
 
 
-def confidence_selection(predictions: dict[str, Predictions]) -> Selection:
+def confidence_selection(predictions: dict[str, Predictions], calibrator: Calibrator | None = None) -> Selection:
     """Of a scheme without a selector: it remembers the confidence of the validation data, and accepts everything."""
-    return Selection(ConfidenceSelector().fit(predictions["validation"].confidence), None, predictions, -math.inf)
+    selector = ConfidenceSelector().fit(predictions["validation"].confidence, calibrator=calibrator)
+    return Selection(selector, None, predictions, -math.inf, calibrator)
 
 
 def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> Selector:
     """Fit the selector to validation data, set its threshold, and make it the result of `stage`; returns it."""
     selector = build_selector(settings, seed)
     views = scored.views
-    loss = views["cross_entropy"] if settings.objective == "classification" else None
-    selector.fit(views["confidence"], views["scores"], views["correct"], cross_entropy=loss)
+    more = {name: views[name] for name in selector.objective.needs}
+    behind = scored.predictions["validation"].calibrator
+    selector.fit(views["confidence"], views["scores"], views["correct"], **more, calibrator=behind)
     if settings.threshold == "test" and "test" in scored.predictions:
         test = scored.predictions["test"]
         read = selector.columns(test.columns(scored.scorer.scores), test.probabilities)
@@ -189,10 +223,15 @@ def build_selector(settings: SelectorSettings, seed: int) -> Selector:
         learning_rate=settings.rate,
         weight_decay=settings.weight_decay,
         holdout=settings.holdout,
+        optimizer=settings.optimizer,
     )
-    if settings.objective == "classification":
-        own: dict[str, Any] = {"coverage": settings.target_coverage, "penalty": settings.penalty}
-    else:
-        own = {"eta": settings.eta, "width": settings.width, "variant": settings.variant, "group": settings.group}
-    own |= {"hidden": settings.hidden, "entropy": settings.entropy}
-    return Selector(settings.objective, training=training, seed=seed, **own)
+    places = {"hidden": "hidden", "entropy": "entropy", **_SETTINGS.get(settings.objective, {})}
+    for option in settings.options:
+        if option in places:
+            raise ValueError(f"selector.options repeats {option}: set selector.{places[option]} instead")
+    own: dict[str, Any] = {option: getattr(settings, name) for option, name in places.items()}
+    selector = Selector(settings.objective, **{**settings.options, **own, "training": training, "seed": seed})
+    if "outliers" in selector.objective.needs:
+        name = settings.objective
+        raise ValueError(f"selector.options: {name} then needs outliers, which a run has none of; fit it in Python")
+    return selector

@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from calibrant.losses.objective import Objective
-from calibrant.posteriors.mean_field import MeanField
+from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import gather_with_gradients
 
 
@@ -31,22 +31,21 @@ class Batch:
 
 
 class Draws(nn.Module):
-    """The network as a training step sees it: logits (S, B, C) at S draws of theta, and the KL.
+    """The posterior as a training step sees it: logits (S, B, C) at S draws of theta, and the KL or None.
 
-    One module with one forward pass, because that is what DDP and `torch.compile` wrap. A deterministic network has
-    S = 1 and no KL.
+    One module with one forward pass, because that is what DDP and `torch.compile` wrap. An ordinary network is its own
+    deterministic posterior.
     """
 
     def __init__(self, model: nn.Module, draws: int = 1) -> None:
         super().__init__()
-        self.model = model
-        self.draws = draws if isinstance(model, MeanField) else 1
+        self.posterior = as_posterior(model)
+        self.draws = draws
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits (S, B, C) and the KL."""
-        outputs = [self.model(inputs) for _ in range(self.draws)]
-        logits = outputs[0][None] if self.draws == 1 else torch.stack(outputs)
-        return logits, self.model.kl() if isinstance(self.model, MeanField) else None
+        logits = self.posterior.logits(inputs, self.draws)
+        return logits, self.posterior.kl()
 
 
 def loss_terms(

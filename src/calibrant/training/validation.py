@@ -7,8 +7,8 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.metrics import expected_calibration_error
+from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import sum_over_ranks
-from calibrant.training.models import as_ensemble
 from calibrant.training.training_data import Examples
 
 
@@ -17,7 +17,7 @@ def validate(
     model: nn.Module, data: Examples, fabric: Fabric, *, members: int, seed: int, batch_size: int = 512, bins: int = 15
 ) -> dict[str, float]:
     """Measures of the ensemble of `members` on `data`, computed once over all ranks and equal on all of them."""
-    ensemble = as_ensemble(model, members, seed).to(fabric.device)
+    ensemble = as_posterior(model).sample(members, seed).to(fabric.device)
     found = torch.zeros(3, len(data), device=fabric.device)  # confidence, correct, -log p_y
     own = torch.arange(fabric.global_rank, len(data), fabric.world_size)
     for index in torch.split(own, batch_size):

@@ -1,4 +1,4 @@
-"""The chain of stages over one run directory: fit, fine-tune, predict, score, select; each run once, then reused."""
+"""The chain of stages over one run directory: fit, fine-tune, predict, calibrate, score, select; each run once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,23 +14,38 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.backbones import build, load_weights
+from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.posteriors.deterministic import as_posterior
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.run import MemoryRun, Run
 from calibrant.runs.stages import Stage
 from calibrant.training import keys
+from calibrant.training.calibrating import build_calibrator, calibrate_sets, fit_calibrator, kept_calibrator
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
-from calibrant.training.models import as_ensemble, assemble, check_outputs, input_statistics
+from calibrant.training.models import assemble, check_outputs, input_statistics
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
+from calibrant.training.ruling import (
+    check_rule,
+    fit_rule,
+    fitting_part,
+    kept_rule,
+    predict_outliers,
+    rule_outliers,
+    rule_selection,
+)
 from calibrant.training.selecting import (
     Scored,
     Selection,
+    build_scorer,
+    build_selector,
+    calibrate_scored,
     confidence_selection,
     fit_selector,
     keep_scores,
@@ -77,9 +93,10 @@ class Workspace:
             raise ValueError("out must be given with several processes: they meet in the run directory")
         self._statistics = input_statistics(data.train, settings.data)
         check_outputs(self._fresh(Scheme()), data.train)
+        build_calibrator(settings.calibrator)  # refuses wrong options before anything is trained
 
     def model(self, scheme: Scheme | str) -> nn.Module:
-        """The trained network of `scheme`, in evaluation mode: a `MeanField` for Bayesian ones."""
+        """The trained network of `scheme`, in evaluation mode: a `Posterior` for Bayesian ones."""
         scheme = _unselective(scheme)
         model = self._fresh(scheme)
         model.load_state_dict(self._trained(scheme).tensors(MODEL))
@@ -87,7 +104,7 @@ class Workspace:
 
     def ensemble(self, scheme: Scheme | str) -> Ensemble:
         """The members of `scheme` that predict: `posterior.members` draws, or the one network."""
-        return as_ensemble(self.model(scheme), self.settings.posterior.members, self._members_seed)
+        return as_posterior(self.model(scheme)).sample(self.settings.posterior.members, self._members_seed)
 
     def predictions(self, scheme: Scheme | str) -> dict[str, Predictions]:
         """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
@@ -96,14 +113,21 @@ class Workspace:
     def selection(self, scheme: Scheme | str) -> Selection:
         """What decides for `scheme`, and its predictions."""
         scheme = Scheme.parse(scheme)
+        if not scheme.selective and self.settings.rule.name != "confidence":
+            return self._ruled(scheme)
         if not scheme.selective:
-            return confidence_selection(self._predicted(scheme))
+            predictions = self._predicted(scheme)
+            _, calibrator = self._calibrator(scheme, predictions)
+            return confidence_selection(calibrate_sets(calibrator, predictions), calibrator)
         scored_stage, scored = self._scored(_unselective(scheme))
-        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key))
+        key, calibrator = self._calibrator(_unselective(scheme), scored.predictions)
+        scored = calibrate_scored(calibrator, scored, build_selector(self.settings.selector, self.settings.seed))
+        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key, key))
         with self._held(stage) as to_do:
             if to_do and self.fabric.is_global_zero:
-                return selection_of(fit_selector(stage, self.settings.selector, scored, self.settings.seed), scored)
-        return selection_of(kept_selector(stage), scored)
+                fitted = fit_selector(stage, self.settings.selector, scored, self.settings.seed)
+                return selection_of(fitted, scored, calibrator)
+        return selection_of(kept_selector(stage), scored, calibrator)
 
     def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
         """The metrics of the fit or fine-tune of `scheme`, one row per epoch."""
@@ -191,6 +215,39 @@ class Workspace:
             return stage, kept_scores(stage, kept_predictions(predicted, self.data))  # no rank waits for another here
         return stage, kept_scores(stage, self._predicted(scheme))
 
+    def _calibrator(self, scheme: Scheme, predictions: dict[str, Predictions]) -> tuple[str | None, Calibrator | None]:
+        """The key and the result of the stage that calibrates an unselective `scheme`, if one does."""
+        calibrator = build_calibrator(self.settings.calibrator)
+        if calibrator is None:
+            return None, None
+        parent = self._predict_stage(scheme).key
+        stage = self.run.stage(f"calibrate-{scheme}", keys.calibrate_inputs(self.settings, parent))
+        with self._held(stage) as to_do:
+            if to_do and self.fabric.is_global_zero:
+                held_out = predictions["validation"]
+                if self.settings.rule.name != "confidence":
+                    held_out = held_out[fitting_part(self.settings, len(held_out))]
+                return stage.key, fit_calibrator(stage, calibrator, held_out)
+        return stage.key, kept_calibrator(stage, self.settings.calibrator.name)
+
+    def _ruled(self, scheme: Scheme) -> Selection:
+        """What decides for an unselective `scheme` whose answers a rule accepts."""
+        check_rule(self.settings, scheme)
+        reading = self.with_settings(f"outliers.scores={list(self.settings.rule.detectors)}")
+        scored_stage, scored = reading._scored(scheme)
+        key, calibrator = self._calibrator(scheme, scored.predictions)
+        predictions, outliers = calibrate_sets(calibrator, scored.predictions), rule_outliers(self.data, self.settings)
+        inputs = keys.rule_inputs(self.settings, scored_stage.key, key, outliers.fitting, outliers.certifying)
+        stage = self.run.stage(f"rule-{scheme}", inputs)
+        if not agree(stage.finished, self.fabric):
+            ensemble = self.ensemble(scheme)
+            with self._held(stage) as to_do:
+                if to_do and self.fabric.is_global_zero:
+                    say = partial(predict_outliers, ensemble, scored.scorer, calibrator, settings=self.settings)
+                    fit_rule(stage, self.settings, predictions["validation"], outliers, say)
+        rule, certificate = kept_rule(stage)
+        return rule_selection(rule, scored.scorer, predictions, calibrator, certificate)
+
     def _predict_stage(self, scheme: Scheme) -> Stage:
         inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
         return self.run.stage(f"predict-{scheme}", inputs)
@@ -269,8 +326,12 @@ class Workspace:
 
     def _check(self, schemes: list[Scheme]) -> None:
         for scheme in schemes:
+            check_rule(self.settings, scheme)
             if scheme.ocm:
                 self.data.outliers_for(scheme)
+            if scheme.selective:
+                build_scorer(self.settings.outliers, self.settings.seed)  # both refuse options that do not fit
+                build_selector(self.settings.selector, self.settings.seed)
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:

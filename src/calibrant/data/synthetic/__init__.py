@@ -1,4 +1,4 @@
-"""Synthetic outliers, made from a user's own inputs: one file per way to make them, and the mixture that is the default."""
+"""Synthetic outliers, made from a user's own inputs: one file for each way, and the default mixtures."""
 
 from calibrant.data.synthetic.base import Synthesizer, kind_of
 from calibrant.data.synthetic.mixture import DEFAULT_MIXTURES, synthesize

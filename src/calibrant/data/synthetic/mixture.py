@@ -14,11 +14,12 @@ from calibrant.data.synthetic.base import DataKind, Synthesizer, kind_of
 from calibrant.slots import build
 
 DEFAULT_MIXTURES: Mapping[DataKind, tuple[str, ...]] = {
-    "images": ("patch_shuffle", "random_phase"),
+    "images": ("inversion", "random_phase"),
     "table": ("permuted_columns",),
-    "tokens": ("shuffled_tokens", "spliced_tokens"),
+    "tokens": ("spliced_tokens",),
 }
-"""What outliers are made by where nothing else is asked for; `benchmarks/synthetic_outliers.py` compares mixtures."""
+"""What is mixed where nothing else is asked for: what told real outliers of unseen kinds from ID inputs with the
+highest likelihood, on average over networks (`docs/synthetic.md`, `benchmarks/synthetic_outliers.py`)."""
 
 _REMEDY = "give real outliers, or take SIRC, which needs none"
 
@@ -33,8 +34,8 @@ def _chosen(
             shape = f"of shape {tuple(inputs.shape)} and type {inputs.dtype}"
             raise DataError(f"no outliers can be made from inputs {shape}; {_REMEDY}")
         kinds = DEFAULT_MIXTURES[kind]
-    wanted = {kinds: {}} if isinstance(kinds, str) else kinds
-    options = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, {})
+    wanted = (kinds,) if isinstance(kinds, str) else kinds
+    options = wanted if isinstance(wanted, Mapping) else {name: {} for name in wanted}
     if not options:
         raise DataError("kinds must name at least one synthesizer")
     return {name: build("synthesizer", name, chosen) for name, chosen in options.items()}

@@ -57,7 +57,7 @@ class PatchShuffle(Synthesizer):
         grid = inputs[:, :, : rows * height, : columns * width]
         patches = grid.reshape(n, channels, rows, height, columns, width).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
         shuffled = patches[torch.arange(n, device=inputs.device)[:, None], order]
-        back = shuffled.unflatten(1, (rows, columns)).permute(0, 3, 1, 4, 2, 5)
+        back = shuffled.view(n, rows, columns, channels, height, width).permute(0, 3, 1, 4, 2, 5)
         result = inputs.clone()
         result[:, :, : rows * height, : columns * width] = back.reshape(grid.shape)
         return result

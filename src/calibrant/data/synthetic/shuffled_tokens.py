@@ -18,8 +18,8 @@ def frame_tokens(tokens: Tensor, padding: int) -> list[int]:
     place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     first = torch.where(content, place, tokens.shape[1] - 1).amin(1)
     last = torch.where(content, place, 0).amax(1)
-    ends = [tokens.gather(1, end[:, None]).unique().tolist() for end in (first, last)]
-    return [int(values[0]) for values in ends if len(values) == 1 and len(tokens) > 1]
+    ends = [set(tokens.gather(1, end[:, None])[:, 0].tolist()) for end in (first, last)]
+    return [values.pop() for values in ends if len(values) == 1 and len(tokens) > 1]
 
 
 @register("synthesizer", "shuffled_tokens")

@@ -21,7 +21,7 @@ def other_examples(n: int, labels: Tensor | None, generator: torch.Generator) ->
     shift = 1
     if labels is not None:
         order = order[labels.cpu()[order].argsort(stable=True)]
-        largest = int(labels.cpu().unique(return_counts=True)[1].max())
+        largest = int(torch.bincount(labels.cpu().long()).max())
         shift = largest if largest < n else 1
     partner = torch.empty_like(order)
     partner[order] = order.roll(-shift)

@@ -134,6 +134,7 @@ def _columns(schema: Any, path: Path, options: Mapping[str, str]) -> parquet.Col
         image=options.get("image"),
         features=options.get("features"),
         ident=options.get("id"),
+        ignore=options.get("ignore"),
     )
     return replace(chosen, label=None)
 

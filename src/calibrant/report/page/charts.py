@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibrant.report.coverage_display import TITLES
 from calibrant.report.style import HEAT, ID_COLOR, MUTED, OVER, UNDER, LineStyle
 
 _SIZE = 250
@@ -15,18 +14,18 @@ DIAGONAL = "#8a8f95"  # seen on light and on dark paper
 _QUARTERS = (0, 0.25, 0.5, 0.75, 1)
 
 
-def chart_specs(styles: Mapping[str, LineStyle], *, ood: bool) -> dict[str, Any]:
+def chart_specs(styles: Mapping[str, LineStyle], curves: Sequence[Mapping[str, Any]], *, ood: bool) -> dict[str, Any]:
     """Every chart by name, as JSON values; the data sets they read are `bins`, `shares`, `points` and `cursor`.
 
-    `ood`: whether there are OOD data; without them the trade-off has no colors.
+    `curves`: the measures that are drawn over coverage, with `name`, `title` and `unit`. `ood`: whether there are OOD
+    data; without them the trade-off has no colors.
     """
     charts = {
         "reliability": _reliability(),
         "histogram": _histogram(),
-        "risk": _lines("Error rate of the accepted", styles),
         "tradeoff": _trade_off(ood),
     }
-    charts.update({f"curve-{name}": _lines(title, styles) for name, title in TITLES.items()})
+    charts.update({f"curve-{one['name']}": _lines(one["title"], one["unit"], styles) for one in curves})
     return {name: json.loads(_dressed(chart).to_json()) for name, chart in charts.items()}
 
 
@@ -123,15 +122,17 @@ def _look(styles: Mapping[str, LineStyle]) -> dict[str, Any]:
     }
 
 
-def _lines(title: str, styles: Mapping[str, LineStyle]) -> Any:
+def _lines(title: str, unit: str, styles: Mapping[str, LineStyle]) -> Any:
     import altair as alt
 
+    axis = _axis(title=None) if unit == "percent" else alt.Axis(title=None, tickCount=5, ticks=False, domain=False)
+
     x = alt.X("coverage:Q", scale=alt.Scale(domain=[0, 1]), axis=_axis(title="Coverage", values=_QUARTERS))
-    y = alt.Y("value:Q", scale=alt.Scale(zero=False, nice=True), axis=_axis(title=None))
+    y = alt.Y("value:Q", scale=alt.Scale(zero=False, nice=True), axis=axis)
     tips = [
         alt.Tooltip("system:N"),
         alt.Tooltip("coverage:Q", format=".0%"),
-        alt.Tooltip("value:Q", format=".1%", title=title),
+        alt.Tooltip("value:Q", format=".1%" if unit == "percent" else ".4g", title=title),
     ]
     points = alt.Chart(alt.NamedData("points"))
     lines = points.mark_line(clip=True).encode(x=x, y=y, detail="system:N", **_look(styles))

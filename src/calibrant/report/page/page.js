@@ -10,7 +10,10 @@
   const tables = {};
 
   const percent = (value, digits = 1) => (value == null ? "–" : (100 * value).toFixed(digits) + " %");
-  const plain = (value) => (value == null ? "–" : (100 * value).toFixed(1));
+  const measures = new Map(P.measures.map((one) => [one.name, one]));
+  const isPlain = (name) => measures.get(name)?.unit === "number";
+  const plain = (value, name) => (value == null ? "–" : isPlain(name) ? value.toPrecision(4) : (100 * value).toFixed(1));
+  const text = (measure, value) => (measure.unit === "number" ? plain(value, measure.name) : percent(value));
   const range = (m) => `${plain(edges[m])} to ${plain(edges[m + 1])} %`;
   const element = (tag, properties = {}, ...children) => {
     const node = Object.assign(document.createElement(tag), properties);
@@ -48,8 +51,8 @@
     if (far) shares.push(...far.count[last].map((n) => n / (far.inputs * size)));
     return Math.max(...shares) * 1.05;
   };
-  const curveValues = (one, measure) =>
-    measure === "risk" || measure === "accuracy" || measure === "ece" ? one[measure] : (outside(one) || {})[measure];
+  const measured = (one, name) => (measures.get(name).ood ? outside(one)?.measures[name] : one.measures[name]);
+  const curveValues = (one, name) => (name === "risk" ? one.risk : measured(one, name));
   const curveRows = (measure) =>
     visible().flatMap((one) => {
       const values = curveValues(one, measure) || [];
@@ -57,14 +60,14 @@
         values[i] == null || coverage < 0.05 ? [] : [{ system: one.name, width: one.width, coverage, value: values[i] }]);
     });
   const tradeRows = () =>
-    visible().filter((one) => at(one.accuracy) != null).map((one) => ({
-      system: one.name, accuracy: at(one.accuracy), ece: at(one.ece), system_rate: outside(one) ? at(outside(one).system_rate) : null,
+    visible().filter((one) => at(one.measures.accuracy) != null).map((one) => ({
+      system: one.name, accuracy: at(one.measures.accuracy), ece: at(one.measures.ece), system_rate: outside(one) ? at(outside(one).measures.system_rate) : null,
     }));
+  const moving = () => P.measures.filter((measure) => measure.at_coverage && (ood() || !measure.ood));
   const liveRows = () =>
     P.systems.map((one) => {
-      const far = outside(one);
-      const row = { system: one.name, wanted_coverage: P.coverages[state.position], accepted: at(one.coverage), accuracy: at(one.accuracy), ece: at(one.ece) };
-      if (far) Object.assign(row, { ood: ood(), ood_accepted: at(far.ood_acceptance), ood_detection: at(far.detection), ood_detection_corrected: at(far.detection_corrected), whole_system: at(far.system_rate) });
+      const row = { system: one.name, wanted_coverage: P.coverages[state.position], ...(ood() ? { ood: ood() } : {}) };
+      for (const measure of moving()) row[measure.name] = at(measured(one, measure.name));
       return row;
     });
   const exampleRows = (kind) => {
@@ -77,14 +80,14 @@
   };
 
   // Tables and CSV.
-  const HEADS = { system: "System", wanted_coverage: "Coverage wanted", accepted: "Accepted", accuracy: "Accuracy", ece: "ECE", ood_accepted: "OOD accepted", ood_detection: "OOD detection", ood_detection_corrected: "corrected", whole_system: "Whole system", range: "Confidence bin", count: "Inputs", confidence: "Mean confidence", set: "Data", share: "Share", coverage: "Coverage", value: "Value", measure: "Measure", system_rate: "Whole system", ood: "OOD set" };
+  const HEADS = { system: "System", wanted_coverage: "Coverage wanted", range: "Confidence bin", count: "Inputs", confidence: "Mean confidence", set: "Data", share: "Share", value: "Value", measure: "Measure", ood: "OOD set", ...Object.fromEntries(P.measures.map((one) => [one.name, one.title])) };
   const DRAWN = ["left", "right", "zero", "gap", "width"];
   const HIDDEN = new Set([...DRAWN, "kind", "wanted_coverage", "ood"]);
   const WHOLE = new Set(["count", "row"]);
-  const cell = (name, value) => {
+  const cell = (name, value, measure = name) => {
     if (typeof value === "number" || value == null) {
-      const text = WHOLE.has(name) ? value.toLocaleString("en") : plain(value);
-      const td = element("td", { className: "number", textContent: text });
+      const shown = WHOLE.has(name) ? value.toLocaleString("en") : plain(value, measure);
+      const td = element("td", { className: "number", textContent: shown });
       td.dataset.value = value ?? "";
       td.dataset.name = name;
       return td;
@@ -100,7 +103,7 @@
       head.append(th);
     }
     const body = rows.map((row) =>
-      element("tr", {}, ...names.map((name, i) => (i ? cell(name, row[name]) : element("th", { scope: "row", textContent: row[name] })))));
+      element("tr", {}, ...names.map((name, i) => (i ? cell(name, row[name], row.measure) : element("th", { scope: "row", textContent: row[name] })))));
     table.replaceChildren(...table.querySelectorAll("caption"), element("thead", {}, head), element("tbody", {}, ...body));
   };
   const flat = (row) => {
@@ -116,15 +119,14 @@
     };
     return [names, ...all.map((row) => names.map((name) => row[name]))].map((line) => line.map(quote).join(",") + "\n").join("");
   };
-  const CURVES = ["accuracy", "ece", ...(P.ood.length ? ["detection", "system_rate", "ood_acceptance"] : []), "risk"];
-  const TITLES = { accuracy: "Accuracy", ece: "ECE", detection: "OOD detection among the accepted", system_rate: "OOD detection by the whole system", ood_acceptance: "OOD inputs accepted", risk: "Error rate of the accepted (risk)" };
+  const titles = new Map(P.curves.map((one) => [one.name, one.title]));
   const sources = {
     live: liveRows,
     table: () => P.table,
     reliability: () => visible().flatMap(binRows),
     histogram: () => visible().flatMap(shareRows),
     tradeoff: tradeRows,
-    curves: () => CURVES.flatMap((measure) => curveRows(measure).map((row) => ({ system: row.system, measure, coverage: row.coverage, value: row.value }))),
+    curves: () => P.curves.flatMap(({ name: measure }) => curveRows(measure).map((row) => ({ system: row.system, measure, coverage: row.coverage, value: row.value }))),
     examples: () => ["mistake", "rejected", "ood"].flatMap(exampleRows),
   };
   const download = (name) => {
@@ -174,8 +176,8 @@
   const describe = (node, chart, key) => {
     const one = byName.get(key), table = "the numbers are in the table below";
     if (chart === "tradeoff") return;
-    if (!one) return node.setAttribute("aria-label", `${TITLES[key]} against coverage; ${table}`);
-    const far = outside(one), ece = `ECE ${percent(at(one.ece))}`, told = `told apart ${percent(far ? at(far.system_rate) : null)}`;
+    if (!one) return node.setAttribute("aria-label", `${titles.get(key)} against coverage; ${table}`);
+    const far = outside(one), ece = `ECE ${percent(at(one.measures.ece))}`, told = `told apart ${percent(far ? at(far.measures.system_rate) : null)}`;
     node.previousElementSibling.lastChild.textContent = chart === "reliability" ? ece : told;
     const what = chart === "reliability" ? `Reliability diagram of ${one.name}: ${ece}` : `Confidence of accepted ID and OOD inputs, ${one.name}: ${told}`;
     node.setAttribute("aria-label", `${what}; ${table}`);
@@ -220,32 +222,25 @@
   });
 
   // Everything that the slider moves.
-  const tile = (name, value, note, key) => {
-    const dd = element("dd", {}, percent(value));
-    dd.dataset.key = key;
+  const tile = (one, measure) => {
+    const value = at(measured(one, measure.name)), dd = element("dd", {}, text(measure, value));
+    dd.dataset.key = measure.name;
     dd.dataset.value = value ?? "";
-    if (note) dd.append(element("small", { textContent: note }));
-    return element("div", {}, element("dt", { textContent: name }), dd);
+    const counted = measure.counted === "id" ? one : measure.counted === "ood" ? outside(one) : null;
+    if (counted) dd.append(element("small", { textContent: `${Math.round(at(counted.accepted)).toLocaleString("en")} inputs` }));
+    return element("div", { title: measure.sentence }, element("dt", { textContent: measure.title }), dd);
   };
   let announce = 0;
   const numbers = () => {
     const one = byName.get(systemBox.value), far = outside(one), wanted = P.coverages[state.position];
     slider.setAttribute("aria-valuetext", percent(wanted, 0));
     $("wanted").textContent = percent(wanted, 0);
-    const tiles = [
-      tile("Accepted", at(one.coverage), `${Math.round(at(one.accepted)).toLocaleString("en")} inputs`, "coverage"),
-      tile("Accuracy", at(one.accuracy), "", "accuracy"),
-      tile("ECE", at(one.ece), "", "ece"),
-    ];
-    if (far) tiles.push(
-      tile("OOD accepted", at(far.ood_acceptance), `${Math.round(at(far.accepted)).toLocaleString("en")} inputs`, "ood_acceptance"),
-      tile("OOD detection", at(far.detection), "", "detection"),
-      tile("Whole system", at(far.system_rate), "", "system_rate"));
-    $("tiles").replaceChildren(...tiles);
+    const tiles = P.measures.filter((measure) => measure.slides && (far || !measure.ood));
+    $("tiles").replaceChildren(...tiles.map((measure) => tile(one, measure)));
     clearTimeout(announce);
     announce = setTimeout(() => {
-      const tail = far ? ` It accepts ${percent(at(far.ood_acceptance))} of the OOD inputs.` : "";
-      $("reading").textContent = `At ${percent(wanted, 0)} coverage ${one.name} accepts ${percent(at(one.coverage))} of the ID inputs, with accuracy ${percent(at(one.accuracy))} and ECE ${percent(at(one.ece))}.${tail}`;
+      const tail = far ? ` It accepts ${percent(at(far.measures.ood_acceptance))} of the OOD inputs.` : "";
+      $("reading").textContent = `At ${percent(wanted, 0)} coverage ${one.name} accepts ${percent(at(one.measures.coverage))} of the ID inputs, with accuracy ${percent(at(one.measures.accuracy))} and ECE ${percent(at(one.measures.ece))}.${tail}`;
     }, 300);
   };
   const examples = () => {
@@ -332,7 +327,7 @@
   slider.addEventListener("input", later);
   slider.value = P.coverages.length;
   systemBox.value = visible().at(-1).name;
-  for (const measure of CURVES) $("curves").append(figure(TITLES[measure], measure === "risk" ? "risk" : `curve-${measure}`, measure));
+  for (const { name, title } of P.curves) $("curves").append(figure(title, `curve-${name}`, name));
   const jobs = visible().flatMap(addSystem);
   document.querySelectorAll("#curves .chart, .chart[data-chart=tradeoff]").forEach((node) => jobs.push(draw(node, node.dataset.chart)));
   filter();

@@ -11,9 +11,10 @@ import numpy as np
 
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
 from calibrant.metrics import selective_risk
+from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Array, functional_of
 from calibrant.report.page.examples import Example, pick_examples, thumbnail
-from calibrant.report.style import LineStyle
+from calibrant.report.style import LineStyle, title
 
 MOST_NUMBERS = 400_000
 MOST_PIXELS = 1_400_000
@@ -23,7 +24,9 @@ _STEPS = (100, 50, 20, 10)
 
 def coverage_grid(systems: int, ood_sets: int, bins: int) -> list[float]:
     """The slider's positions: every percent, or fewer where many systems would make the page too large."""
-    each = 3 * bins + 10 + ood_sets * (bins + 6)
+    moving = [measure for measure in catalogue().values() if measure.at_coverage]
+    outside = sum(measure.ood for measure in moving)
+    each = 3 * bins + 6 + len(moving) - outside + ood_sets * (bins + 2 + outside)
     for steps in _STEPS:
         if systems * each * steps <= MOST_NUMBERS:
             return [position / steps for position in range(1, steps + 1)]
@@ -52,6 +55,7 @@ def page_payload(
         "coverages": grid,
         "bins": bins,
         "ood": sets,
+        "measures": described(bool(sets)),
         "systems": [_system(curve, groups[curve.system], styles[curve.system]) for curve in curves],
         "examples": {system: [asdict(one) for one in found] for system, found in examples.items()},
         "thumbnails": _thumbnails(examples, images),
@@ -67,23 +71,45 @@ def _system(curve: Curves, group: list[Evaluation], style: LineStyle) -> dict[st
         "seeds": list(curve.seeds),
         "id_inputs": group[0].id.total,
         "threshold_from": curve.threshold_from,
-        "coverage": _mean(curve.coverage),
         "accepted": _mean(curve.accepted),
-        "accuracy": _mean(curve.accuracy),
-        "ece": _mean(curve.ece),
+        "measures": {name: _mean(values) for name, values in curve.measures.items()},
         "risk": _mean(np.stack([_risk(one, curve.coverages) for one in group])),
         "count": _whole(curve.sums[0]),
         "confidence": [_numbers(row, 4) for row in curve.sums[1]],
         "correct": _whole(curve.sums[2]),
         "ood": {
             name: {
-                **{measure: _mean(values) for measure, values in found.items()},
+                "accepted": _mean(found["accepted"]),
+                "measures": {name: _mean(values) for name, values in found.items() if name != "accepted"},
                 "inputs": group[0].ood[name].total,
                 "count": _whole(curve.ood_sums[name]),
             }
             for name, found in curve.ood.items()
         },
     }
+
+
+def described(ood: bool) -> list[dict[str, Any]]:
+    """The measures that the page shows, those that nothing else shows last; without `ood`, only those of ID inputs.
+
+    `slides` are the few that stand beside the slider and are drawn over coverage. `counted` names the inputs whose
+    number stands beside a value: what is accepted says little without it.
+    """
+    return [
+        {**measure.described(), "title": title(measure), "counted": _counted(measure), "slides": _slides(measure)}
+        for measure in sorted(catalogue().values(), key=lambda one: one.show == "page")
+        if ood or not measure.ood
+    ]
+
+
+def _slides(measure: DeclaredMeasure) -> bool:
+    return measure.at_coverage and measure.show in ("terminal", "slider")
+
+
+def _counted(measure: DeclaredMeasure) -> str:
+    if measure.arrays == ("accepted",):
+        return "id"
+    return "ood" if measure.arrays == ("ood_accepted",) or (measure.ood and measure.among_accepted) else ""
 
 
 def _risk(evaluation: Evaluation, coverages: Array) -> Array:

@@ -10,27 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.evaluation import Evaluation, Row, by_system, summarize
+from calibrant.evaluation.summary import MISSING
+from calibrant.metrics.declarations import catalogue
 from calibrant.report.page.charts import chart_specs, javascript
 from calibrant.report.page.examples import Example
 from calibrant.report.page.payload import page_payload
-from calibrant.report.style import line_styles, percent
+from calibrant.report.style import line_styles
 
 LARGEST = 5_000_000
 LONGEST_TEXT = 100_000
 PAPER_CHOICE = ("FNN", "CFNN", "BNN", "CBNN", "SFNN", "SBNN-OCM", "SCBNN-OCM")
 MOST_SHOWN = 8
-COLUMNS = (
-    ("coverage", "Accepted", "", "share of the ID inputs that are accepted"),
-    ("accuracy", "Accuracy", "↑", "of the accepted ID inputs"),
-    ("ece", "ECE", "↓", "expected calibration error of the accepted ID inputs"),
-    ("ood_acceptance", "OOD accepted", "↓", "share of the OOD inputs that are accepted"),
-    ("detection", "OOD detection", "↑", "(1 + TV) / 2 between accepted ID and accepted OOD inputs"),
-    ("detection_corrected", "corrected", "↑", "OOD detection with the bias of its histograms taken out"),
-    ("system_rate", "Whole system", "↑", "OOD detection where a rejection counts as one"),
-    ("auroc", "AUROC", "↑", "of the OOD score, accepted inputs"),
-    ("fpr95", "FPR95", "↓", "share of ID inputs flagged where 95 % of the OOD inputs are, accepted inputs"),
-    ("aurc", "AURC", "↓", "area under the risk-coverage curve, all inputs"),
-)
+RISK = {"name": "risk", "title": "Error rate of the accepted (risk)", "unit": "percent", "ood": False}
 
 
 def write_page(
@@ -58,13 +49,14 @@ def write_page(
     styles = line_styles(list(by_system(evaluations)))
     payload = page_payload(evaluations, styles, bins=bins, images=images or {}, classes=classes, rows=examples)
     payload["table"] = [row.flat() for row in rows]
-    payload["charts"] = chart_specs(styles, ood=bool(payload["ood"]))
+    drawn = [one for one in payload["measures"] if one["slides"] and one["counted"] != "id"]  # coverage is the x-axis
+    payload["curves"] = [*drawn, RISK]
+    payload["charts"] = chart_specs(styles, payload["curves"], ood=bool(payload["ood"]))
     payload["shown"] = _shown(list(styles))
     content = _render(
         title=title,
         notes=list(notes),
-        rows=[_table_row(row) for row in rows],
-        columns=COLUMNS if payload["ood"] else [one for one in COLUMNS if one[0] in _ID_COLUMNS],
+        rows=[_table_row(row, payload["measures"]) for row in rows],
         payload=payload,
         facts=_facts(evaluations),
         settings=_text(settings),
@@ -78,9 +70,6 @@ def write_page(
         raise ValueError(f"the page would have {len(encoded):,} bytes, more than 5 MB; give fewer systems or OOD sets")
     write_bytes(Path(path), encoded)
     return Path(path)
-
-
-_ID_COLUMNS = ("coverage", "accuracy", "ece", "aurc")
 
 
 def _render(*, payload: Mapping[str, Any], **context: Any) -> str:
@@ -110,13 +99,14 @@ def _json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _table_row(row: Row) -> dict[str, Any]:
-    cells = []
-    for name, *_ in COLUMNS:
-        interval = getattr(row, name)
-        limits = f"{percent(interval.low)} to {percent(interval.high)}" if interval.low < interval.high else ""
+def _table_row(row: Row, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    known, cells = catalogue(), []
+    for column in columns:
+        interval, text = row.measures.get(column["name"], MISSING), known[column["name"]].text
+        limits = f"{text(interval.low)} to {text(interval.high)}" if interval.low < interval.high else ""
+        count = f"{row.accepted_ood:,} of {row.n_ood:,}" if column["counted"] == "ood" and row.ood else ""
         value = "" if interval.estimate != interval.estimate else repr(interval.estimate)
-        cells.append({"name": name, "value": value, "text": percent(interval.estimate), "limits": limits})
+        cells.append({"value": value, "text": text(interval.estimate), "limits": limits, "count": count})
     return {"system": row.system, "coverage": row.wanted_coverage, "ood": row.ood or "", "cells": cells}
 
 

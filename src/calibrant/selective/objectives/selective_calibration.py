@@ -1,24 +1,18 @@
-"""What the selector minimises: selective calibration with its log barrier, or selective classification."""
+"""Selective calibration, the paper's objective: the calibration error of what is accepted, with a log barrier."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 from torch.nn import functional
 
 from calibrant import checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
-
-
-class SelectorExamples(NamedTuple):
-    """Validation examples, (n,) each: confidence r, correctness c, and -log p(y | x) where it is needed."""
-
-    confidence: Tensor
-    correct: Tensor
-    cross_entropy: Tensor | None = None
+from calibrant.selective.objectives.contract import Need, SelectorExamples, SelectorObjective
+from calibrant.slots import register
 
 
 def selective_mmce(
@@ -37,8 +31,9 @@ def selective_mmce(
     return root / gate.sum() if normalized else root
 
 
+@register("objective", "calibration")
 @dataclass(frozen=True)
-class SelectiveCalibration:
+class SelectiveCalibration(SelectorObjective):
     """( sum_ij e_i e_j g_i g_j k(r_i, r_j) )^(1/2) - eta sum_i log g_i, the log as a barrier that keeps coverage up.
 
     `variant="paper"`: e = c - r, sums as printed in the paper. `variant="authors_code"`: e = |c - r|^2, the root
@@ -46,28 +41,49 @@ class SelectiveCalibration:
 
     With `group=b` the double sum is replaced by its mean over all groups of b of the examples,
     b mean_i (e_i g_i)^2 + b (b - 1) mean_{i != j} e_i e_j g_i g_j k_ij, and the barrier is that of b examples:
-    what minibatches of b minimise (but for the mean being inside the root), without sampling. `group=None` takes the
+    what minibatches of b minimize (but for the mean being inside the root), without sampling. `group=None` takes the
     examples as one group.
+
+    With `zeta` > 0, which is not in the paper, a second barrier rejects outliers: - zeta n mean_j log(1 - g_j) over m
+    outliers j is added, n being the number of examples that the first one sums over. Per example, as it is minimized,
+    the objective then is root / n - eta mean_i log g_i - zeta mean_j log(1 - g_j).
     """
 
     eta: float = 0.01
     width: float = 0.2
     variant: Literal["paper", "authors_code"] = "paper"
     group: int | None = None
+    zeta: float = 0.0
 
-    name: ClassVar[str] = "calibration"
+    keeps_gate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.eta >= 0:
-            raise ValueError(f"eta must not be negative, not {self.eta}")
+        for name in ("eta", "zeta"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} must not be negative or infinite, not {value}")
         checks.positive("width", self.width)
         if self.variant not in ("paper", "authors_code"):
             raise ValueError(f"variant must be 'paper' or 'authors_code', not {self.variant!r}")
         if self.group is not None and (self.variant != "paper" or self.group < 2):
             raise ValueError("group must be None or at least 2, and None with variant='authors_code'")
 
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Outliers, where they have a weight."""
+        return ("outliers",) if self.zeta > 0 else ()
+
     def __call__(self, logits: Tensor, examples: SelectorExamples) -> Tensor:
         """The objective at the selector's logits (n,), g = sigmoid(logits)."""
+        inliers = self._inliers(logits, examples)
+        if self.zeta == 0:
+            return inliers
+        if examples.outliers is None:
+            raise ValueError("outliers must be given where zeta > 0: pass them to fit, or set zeta=0")
+        return inliers + self.zeta * self.size(len(logits)) * functional.softplus(examples.outliers).mean()
+
+    def _inliers(self, logits: Tensor, examples: SelectorExamples) -> Tensor:
+        """The paper's objective, of ID examples alone."""
         n = len(logits)
         error = examples.correct - examples.confidence
         barrier = -functional.logsigmoid(logits)
@@ -87,51 +103,3 @@ class SelectiveCalibration:
         if self.variant == "authors_code":
             return 1
         return n if self.group is None else min(self.group, n)
-
-
-@dataclass(frozen=True)
-class SelectiveClassification:
-    """sum_i g_i (-log p(y_i | x_i)) / sum_i g_i + penalty max(0, coverage - mean g)^2."""
-
-    coverage: float = 0.5
-    penalty: float = 32.0
-
-    name: ClassVar[str] = "classification"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.coverage <= 1:
-            raise ValueError(f"coverage must lie in [0, 1], not {self.coverage}")
-        checks.positive("penalty", self.penalty)
-
-    def __call__(self, logits: Tensor, examples: SelectorExamples) -> Tensor:
-        """The objective at the selector's logits (n,), g = sigmoid(logits)."""
-        if examples.cross_entropy is None:
-            raise ValueError("cross_entropy, -log p(y | x), must be given for selective classification")
-        # As a softmax over log g the quotient is defined even where every g underflows.
-        weights = functional.logsigmoid(logits).softmax(0)
-        shortfall = (self.coverage - logits.sigmoid().mean()).clamp(min=0)
-        return (weights * examples.cross_entropy).sum() + self.penalty * shortfall.square()
-
-    def size(self, n: int) -> int:
-        """The objective is a mean already."""
-        return 1
-
-
-SelectorObjective = SelectiveCalibration | SelectiveClassification
-OBJECTIVES: dict[str, type[SelectiveCalibration] | type[SelectiveClassification]] = {
-    kind.name: kind for kind in (SelectiveCalibration, SelectiveClassification)
-}
-
-
-def make_objective(objective: str | SelectorObjective, settings: dict[str, Any]) -> SelectorObjective:
-    """The objective of that name with those settings, or the given one."""
-    if not isinstance(objective, str):
-        return objective
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {sorted(OBJECTIVES)}, not {objective!r}")
-    return OBJECTIVES[objective](**settings)
-
-
-def describe_objective(objective: SelectorObjective) -> dict[str, Any]:
-    """Its name and settings; the inverse of `make_objective`."""
-    return {"objective": objective.name, **asdict(objective)}

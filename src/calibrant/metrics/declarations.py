@@ -21,11 +21,12 @@ from calibrant.metrics.functional import is_measure
 Of = Literal["accepted ID", "all ID", "accepted ID and OOD", "all ID and OOD"]
 Direction = Literal["higher", "lower", "neither"]
 Unit = Literal["percent", "number"]
-Show = Literal["terminal", "markdown", "page"]
+Show = Literal["terminal", "slider", "markdown", "page"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS: Mapping[str, str] = {
     "confidence": "confidence",
+    "forecast": "forecast",
     "correct": "correct",
     "predicted": "predicted",
     "labels": "labels",
@@ -42,7 +43,7 @@ _OWN_COLUMNS = ("system", "wanted_coverage", "ood", "seeds", "threshold_from", "
 
 
 @dataclass(frozen=True)
-class Measure:
+class DeclaredMeasure:
     """A declared measure; `measure` explains the fields."""
 
     name: str
@@ -123,7 +124,7 @@ class Measure:
         return {name: getattr(self, name) for name in names}
 
 
-_declared: dict[str, Measure] = {}
+_declared: dict[str, DeclaredMeasure] = {}
 
 
 def measure(
@@ -152,8 +153,9 @@ def measure(
         name: of its columns in CSV, JSON and records; by default the function's.
         options: keywords that the function is always called with. Decorators with other names and options can be
             stacked.
-        show: the narrowest place that shows it: "terminal" (everywhere), "markdown" (not in the terminal), "page" (on
-            the page and in CSV and JSON only).
+        show: the narrowest place that shows it: "terminal" (everywhere), "slider" (beside the page's slider and over
+            coverage, and wherever the next shows it), "markdown" (tables of studies), "page" (the page's table, CSV
+            and JSON, which show all).
         short: heading in the terminal where the label is too long.
         position: columns are sorted by it, ours first.
 
@@ -169,7 +171,7 @@ def measure(
 
     def declare(function: Function) -> Function:
         chosen = name or str(getattr(function, "__name__", ""))
-        made = Measure(
+        made = DeclaredMeasure(
             chosen, function, label, direction, unit, sentence, of, dict(options or {}), show, short, position
         )
         _check(made)
@@ -179,14 +181,14 @@ def measure(
     return declare
 
 
-def catalogue() -> dict[str, Measure]:
+def catalogue() -> dict[str, DeclaredMeasure]:
     """All declared measures by name, in the order of their columns."""
     import calibrant.metrics  # noqa: F401  (whose modules declare ours)
 
     return dict(sorted(_declared.items(), key=lambda item: item[1].position))
 
 
-def _check(made: Measure) -> None:
+def _check(made: DeclaredMeasure) -> None:
     if not made.name.isidentifier() or made.name in _OWN_COLUMNS or made.name.startswith("accepted_"):
         raise ValueError(f"name must be an identifier that no table uses itself, not {made.name!r}")
     known = _declared.get(made.name)

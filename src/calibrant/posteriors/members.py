@@ -1,0 +1,147 @@
+"""The members of an ensemble: one of them as a callable, and where the tensors in which they differ come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from calibrant.adapters.features import FeatureTap
+
+
+class Member:
+    """One member: `member(x)` gives its logits (B, C), and the features (B, D) from the same pass or None.
+
+    Args:
+        module: returns logits, or a pair of logits and features of its own.
+        tensors: parameters and buffers by name that take the place of the module's.
+        feature_layer: the layer whose input the features are; by default the last linear layer. Members that run one
+            module may share what reads it.
+
+    >>> logits, features = Member(nn.Linear(3, 2))(torch.ones(4, 3))
+    >>> logits.shape, features.shape
+    (torch.Size([4, 2]), torch.Size([4, 3]))
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        tensors: Mapping[str, Tensor] | None = None,
+        feature_layer: str | FeatureTap | None = None,
+    ) -> None:
+        self.module, self.tensors = module, dict(tensors or {})
+        self._tap = feature_layer if isinstance(feature_layer, FeatureTap) else FeatureTap(module, feature_layer)
+
+    def __call__(self, x: Any) -> tuple[Tensor, Tensor | None]:
+        """Logits (B, C) and features (B, D)."""
+        with self._tap as tap:
+            output = run(self.module, self.tensors, x)
+            return output if isinstance(output, tuple) else (output, tap.take())
+
+
+def run(module: nn.Module, tensors: dict[str, Tensor], x: Any) -> Any:
+    """The output of `module` with `tensors` in place of its own."""
+    return functional_call(module, tensors, (x,)) if tensors else module(x)
+
+
+class Members(nn.Module):
+    """Where the members of an ensemble come from: K of them, which run one module with different tensors.
+
+    `names` are the parameters and buffers that differ; `held` says whether all of them are in memory.
+    """
+
+    held = True
+
+    def __init__(self, names: list[str], count: int) -> None:
+        super().__init__()
+        check_count(count)
+        self.names, self.count = names, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def network(self, k: int, module: nn.Module) -> nn.Module:
+        """What member `k` runs: `module`, the one that the ensemble holds."""
+        return module
+
+    def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
+        """The parameters and buffers of member `k` that differ from those of other members."""
+        raise NotImplementedError
+
+
+class PosteriorMembers(Members):
+    """Members drawn on demand: weight = mean + std * noise(seed, k). Holds one member at a time, whatever K is.
+
+    The noise is drawn on the CPU, so that a seed names the same members on every device.
+    """
+
+    held = False
+
+    def __init__(self, std: dict[str, Tensor], count: int, seed: int) -> None:
+        super().__init__(list(std), count)
+        self.std, self.seed = _frozen(std), seed
+
+    def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
+        """The weights of member `k` around the means that `module` holds."""
+        generator = member_generator(self.seed, k)
+        weights = {}
+        for name in self.names:
+            mean, std = module.get_parameter(name), self.std[parameter_key(name)]
+            noise = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(std)
+            weights[name] = torch.addcmul(mean.detach(), std, noise)
+        return weights
+
+
+class StoredMembers(Members):
+    """Members held in full: tensors (K, ...) by parameter or buffer name; what is not named is shared."""
+
+    def __init__(self, stacked: dict[str, Tensor], count: int) -> None:
+        super().__init__(list(stacked), count)
+        self.stacked = _frozen(stacked)
+
+    def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
+        """The weights of member `k`."""
+        return {name: self.stacked[parameter_key(name)][k] for name in self.names}
+
+
+class SeparateMembers(Members):
+    """Members that are networks of their own, of any architecture: the ensemble holds an `nn.ModuleList` of them."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__([], count)
+
+    def network(self, k: int, module: nn.Module) -> nn.Module:
+        """The network of member `k`."""
+        return module.get_submodule(str(k))
+
+    def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
+        """Nothing: the network has its own weights."""
+        return {}
+
+
+def check_count(n: int) -> None:
+    """Refuse an ensemble without members."""
+    if n < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+
+
+def member_generator(seed: int, k: int, purpose: str = "") -> torch.Generator:
+    """The source of what is random in member `k` of the ensemble with `seed`, on the CPU."""
+    state = np.random.SeedSequence([seed, k, *purpose.encode()]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+def parameter_key(name: str) -> str:
+    """A parameter's name as a key of a ParameterDict, in which dots are not allowed."""
+    return name.replace(".", "/")
+
+
+def _frozen(tensors: Mapping[str, Tensor]) -> nn.ParameterDict:
+    """`tensors` by key, moved and copied with the module that holds them, and never trained."""
+    return nn.ParameterDict(
+        {parameter_key(name): nn.Parameter(value, requires_grad=False) for name, value in tensors.items()}
+    )
