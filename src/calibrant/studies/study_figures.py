@@ -219,7 +219,7 @@ def bars(contents: Mapping[str, Mapping[str, float]]) -> Figure:
 def rule_points(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure:
     """Where rules accept: confidence against a detector's score, a panel per system.
 
-    `systems`: by name, for each kind of input ("right", "wrong", or of an OOD set) `confidence`, `score` and `accepted`.
+    `systems`: by name, for each kind of input ("right", "wrong", or an OOD set) `confidence`, `score` and `accepted`.
     What is rejected is drawn faint.
     """
     figure, axes = _figure(1, len(systems), (3.6, 3.2))

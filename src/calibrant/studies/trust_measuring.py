@@ -55,7 +55,7 @@ class Stream:
 
     def __init__(self, system: TrustSystem, ood: tuple[str, ...], count: int, bins: int) -> None:
         self.system, self.parts, self.bins = system, system.parts, bins
-        self.kinds = {name: (name,) for name in ood}
+        self.kinds: dict[str, tuple[str, ...]] = {name: (name,) for name in ood}
         self.unseen = tuple(name for name in ood[1:] if name not in BESIDE)
         self.kinds[UNSEEN] = self.unseen
         self.inside = resamples(len(self.parts["test"]), 0, count)
@@ -123,7 +123,7 @@ class Stream:
         trust = self.system.trust
         assert trust is not None
         stream = [trust.ratio(part.columns(trust.names)) for part in self._stream(share, kind)]
-        return float(estimate_share(torch.cat(stream)).value)
+        return float(estimate_share(torch.cat(stream)))
 
     def _stream(self, share: float, kind: str) -> list[Predictions]:
         """As many test inputs and outliers, of each kind as many, as make up the share."""

@@ -123,10 +123,10 @@ def _tables(lab: Lab) -> list[StudyTable]:
     records = _records(lab)
     first = records[DEFAULT]
     note = (
-        f"Wrong answers among those given at an ID coverage of 80 % (threshold from validation data), and the ECE of all"
-        f" inputs together, in streams with that share of outliers; an answer to an outlier is wrong. Outliers are of"
-        f" kinds that nothing was fitted to, in equal parts: {', '.join(first['unseen'])}. Trust assumes the true share"
-        f" unless said otherwise. {interval_note(lab)}"
+        f"Wrong answers among those given at an ID coverage of 80 % (threshold from validation data), and the ECE of"
+        f" all inputs together, in streams with that share of outliers; an answer to an outlier is wrong. Outliers are"
+        f" of kinds that nothing was fitted to, in equal parts: {', '.join(first['unseen'])}. Trust assumes the true"
+        f" share unless said otherwise. {interval_note(lab)}"
     )
     shares = [
         {"stream": row["stream"], "true share": row["share"], "estimated": row["estimate"]}
@@ -159,8 +159,8 @@ def _needs(lab: Lab) -> Needs:
 STUDY = Study(
     "trust",
     "Which answers can be trusted",
-    "Rules on one network at equal coverage of the ID data, in streams with outliers of kinds that nothing was fitted to."
-    " Top: where each rule accepts, at 80 % coverage; reliability in a stream of which half are such outliers.",
+    "Rules on one network at equal coverage of the ID data, in streams with outliers that nothing was fitted to:"
+    " where each accepts, at 80 % coverage, and reliability in a stream of which half are such outliers.",
     _needs,
     _tables,
     _figures,
