@@ -40,6 +40,11 @@ def source_info(kind: str) -> SourceInfo:
     return SourceInfo(kind, source.spec, source.about, source.obtain, source.parts, options, source.augmentation)
 
 
+def is_own(kind: str) -> bool:
+    """Whether the source `kind` reads a user's own files."""
+    return source_info(kind).obtain == OWN
+
+
 def list_sources() -> tuple[SourceInfo, ...]:
     """All sources there are, those that can be got first, then those for a user's own files.
 

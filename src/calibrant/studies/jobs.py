@@ -71,7 +71,7 @@ def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
 def execute(argument: tuple[Lab, Job, bool | None], send: Send) -> None:
     """Do a job of a lab, with or without progress bars; whatever is done already is not done again."""
     lab, job, progress = argument
-    workspace = _workspace(lab.settings.model_dump_json(), job.trial.seed, lab.runs, progress)
+    workspace = open_workspace(lab.settings.model_dump_json(), job.trial.seed, lab.runs, progress)
     if job.kind == "train":
         workspace.with_settings(*job.trial.overrides).history(job.trial.scheme)
     elif job.kind == "validate":
@@ -86,7 +86,7 @@ def execute(argument: tuple[Lab, Job, bool | None], send: Send) -> None:
 
 
 @lru_cache(maxsize=1)
-def _workspace(settings: str, seed: int, runs: Path, progress: bool | None) -> Workspace:
+def open_workspace(settings: str, seed: int, runs: Path, progress: bool | None) -> Workspace:
     """The workspace of one seed; its data stay in memory until another seed is asked for."""
     chosen = Settings.model_validate_json(settings).with_(f"seed={seed}")
     return Workspace(open_data(chosen.data, seed), chosen, runs, progress=progress)

@@ -15,6 +15,7 @@ from calibrant.studies import (
     reliability_study,
     scores_study,
     tradeoff_study,
+    trust_study,
 )
 from calibrant.studies.lab import Lab
 from calibrant.studies.study import Study
@@ -34,6 +35,7 @@ STUDIES: dict[str, Study] = {
         backbone_study.STUDY,
         regularizers_study.STUDY,
         scores_study.STUDY,
+        trust_study.STUDY,
     )
 }
 

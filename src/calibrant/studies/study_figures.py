@@ -214,3 +214,26 @@ def bars(contents: Mapping[str, Mapping[str, float]]) -> Figure:
             ax.set(title=title, xlim=(0, 1.2 * max(values.values())))
             ax.invert_yaxis()
     return figure
+
+
+def rule_points(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure:
+    """Where rules accept: confidence against a detector's score, a panel per system.
+
+    `systems`: by name, for each kind of input ("right", "wrong", or an OOD set) `confidence`, `score` and `accepted`.
+    What is rejected is drawn faint.
+    """
+    figure, axes = _figure(1, len(systems), (3.6, 3.2))
+    colors = {"right": ID_COLOR, "wrong": "#d55e00"}
+    others = iter(("#009e73", "#cc79a7", "#f0a500", "#56b4e9", "#777777"))
+    for kind in next(iter(systems.values())):
+        colors.setdefault(kind, next(others, "#777777"))
+    for ax, (system, kinds) in zip(axes[0], systems.items()):
+        for kind, found in kinds.items():
+            accepted = np.array(found["accepted"], bool)
+            x, y = np.array(found["score"]), np.array(found["confidence"])
+            ax.scatter(x[~accepted], y[~accepted], s=7, color=colors[kind], alpha=0.18, linewidths=0)
+            share = f"{kind}: {percent(accepted.mean())} % accepted"
+            ax.scatter(x[accepted], y[accepted], s=9, color=colors[kind], alpha=0.9, linewidths=0, label=share)
+        ax.set(title=system, xlabel="distance to the k-th neighbor", ylabel="confidence, scaled")
+        ax.legend(fontsize=6, loc="lower left")
+    return figure

@@ -21,6 +21,7 @@ from calibrant.data import (
     Splits,
     as_data,
     has_parts,
+    is_own,
     loader_batches,
     open_source,
     outlier_parts,
@@ -147,11 +148,7 @@ def _short(spec: str) -> str:
     parsed = Spec.parse(spec)
     if parsed.kind == "embedded":
         return parsed.path or "digits"
-    return (
-        parsed.kind
-        if parsed.kind in ("cifar10", "cifar100") or parsed.kind.endswith("-resize")
-        else Path(parsed.path).stem
-    )
+    return Path(parsed.path).stem if is_own(parsed.kind) else parsed.kind
 
 
 def as_examples(X: object, y: object = None) -> Examples:
