@@ -126,6 +126,9 @@ def test_sources_tell_how_to_get_them_and_how_to_augment() -> None:
         "npz",
         "parquet",
         "csv",
+        "fashion-mnist",
+        "letters",
+        "noise",
     }
     assert all(info.about and info.obtain and info.spec.startswith(info.kind) for info in kinds.values())
     standard, small = augmentation_for("cifar100:/data"), augmentation_for("embedded:near")

@@ -223,7 +223,9 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
 
     own = Own()._remember(torch.rand(10))
     own.threshold(0.5)
-    with pytest.raises(ValueError, match="selector is a Own; only Selector, ConfidenceSelector can be saved"):
+    with pytest.raises(
+        ValueError, match="selector is a Own; only Selector, ConfidenceSelector, Trust, SIRC can be saved"
+    ):
         digits(2).predictor(selector=own).save(tmp_path / "folder")
     with pytest.raises(ValueError, match="backbone 'mlp-25' is not the network of the ensemble"):
         digits(2).predictor(backbone=Backbone("mlp-25", (1, 8, 8), 10)).save(tmp_path / "folder")

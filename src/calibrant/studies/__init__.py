@@ -1,7 +1,7 @@
 """The paper's studies: run on any profile, and drawn again from their records. Only the command line imports them.
 
-May import: files, slots, metrics, predictions, posteriors, calibrators, selective, data, backbones, config, evaluation,
-report, runs, training.
+May import: files, slots, metrics, predictions, posteriors, calibrators, detectors, selective, data, backbones, config,
+evaluation, report, runs, training.
 """
 
 from calibrant.studies.claims_page import write_claims
