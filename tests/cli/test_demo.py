@@ -30,13 +30,13 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     assert done.stdout.splitlines()[-1] == f"The page:  {(root / 'report.html').as_uri()}"
     assert before.items() <= {path: path.stat().st_mtime_ns for path in before}.items()
     rows = read_rows(root / "table.csv")
-    assert len(rows) == 16 * 2 * 2
+    assert len(rows) == 18 * 2 * 2
     assert {row["system"] for row in rows} == {str(scheme) for scheme in Scheme.all()}
     assert {row["seeds"] for row in rows} == {"0 1"}
     assert all(row["accuracy_low"] and row["ece_low"] for row in rows)
     assert all(str(scheme) in done.stdout for scheme in Scheme.all())
     for folder in ("seed-0", "seed-1"):
-        assert len(list((root / folder / "predictors").iterdir())) == 16
+        assert len(list((root / folder / "predictors").iterdir())) == 18
     page = (root / "report.html").read_text()
     assert "The paper at toy scale" in page
     assert len(page) < 5_000_000

@@ -21,8 +21,8 @@ from calibrant.predictions import Predictions
 from calibrant.runs.run import Run
 
 
-def evaluation_of(settings: Settings, scheme: Scheme, predictions: Mapping[str, Predictions]) -> Evaluation:
-    """`scheme` on test and OOD data; the selector decides where there is one, else the confidence.
+def evaluation_of(settings: Settings, system: Scheme | str, predictions: Mapping[str, Predictions]) -> Evaluation:
+    """A scheme or product on test and OOD data; the selector decides where there is one, else the confidence.
 
     Thresholds come from the validation data, or, with `selector.threshold: test`, from the test data. Of the scores,
     those that a selector reads are kept.
@@ -35,7 +35,7 @@ def evaluation_of(settings: Settings, scheme: Scheme, predictions: Mapping[str, 
     about = {"Profile": settings.profile, "Data": settings.data.source, "Network": settings.backbone.name}
     if settings.calibrator.name != "none":
         about["Calibrator"] = settings.calibrator.name
-    return Evaluation.of(str(scheme), settings.seed, kept, settings.selector.threshold, **about)
+    return Evaluation.of(str(system), settings.seed, kept, settings.selector.threshold, **about)
 
 
 def evaluate_predictor(

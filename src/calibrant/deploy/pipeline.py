@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,12 @@ from calibrant.evaluation import Evaluation
 from calibrant.runs.run import Run
 from calibrant.training import Workspace, open_data
 
+PRODUCTS: Mapping[str, tuple[str, ...]] = {
+    "FNN + temperature": ("calibrator.name=temperature",),
+    "FNN + trust": ("calibrator.name=temperature", "rule.name=trust"),
+}
+"""What the paper's schemes are compared with: the baseline, and the default outside the paper's profiles."""
+
 OnStep = Callable[[str, int, int], None]  # what comes next, how many steps are done, of how many
 
 
@@ -23,6 +29,7 @@ def train_run(
     out: str | Path,
     *,
     command: str = "",
+    products: Sequence[str] = (),
     on_step: OnStep | None = None,
     progress: bool | None = None,
 ) -> list[Evaluation]:
@@ -33,6 +40,7 @@ def train_run(
         schemes: names or schemes.
         out: the run directory; one with other settings is refused.
         command: what the page will say how it was made.
+        products: names of `PRODUCTS` to evaluate beside the schemes.
         on_step: told before every step, and after the last.
         progress: bars for the training stages; None shows them on a terminal.
 
@@ -48,10 +56,11 @@ def train_run(
             data.outliers_for(scheme)
     workspace = Workspace(data, settings, out, progress=progress)
     if workspace.fabric.is_global_zero:
-        run.begin(settings, wanted, command, data.splits_json())
+        more = {"products": list(products)} if products else {}
+        run.begin(settings, wanted, command, data.splits_json(), **more)
     workspace.fabric.barrier()
     evaluations: dict[Scheme, Evaluation] = {}
-    steps = list(_steps(workspace, run, wanted, evaluations))
+    steps = [*_steps(workspace, run, wanted, evaluations), *_product_steps(workspace, run, products)]
     for done, (name, step) in enumerate(steps):
         if on_step is not None:
             on_step(name, done, len(steps))
@@ -74,12 +83,22 @@ def _steps(
         yield f"{verb} {scheme}", partial(_finish, workspace, run, scheme, evaluations)
 
 
+def _product_steps(workspace: Workspace, run: Run, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:
+    for name in names:
+        yield f"evaluate {name}", partial(_keep, workspace.with_settings(*PRODUCTS[name]), run, Scheme(), name)
+
+
 def _finish(workspace: Workspace, run: Run, scheme: Scheme, evaluations: dict[Scheme, Evaluation]) -> None:
-    """Evaluation and predictor of a trained scheme; all ranks make them, because they talk while they do."""
+    evaluations[scheme] = _keep(workspace, run, scheme, str(scheme))
+
+
+def _keep(workspace: Workspace, run: Run, scheme: Scheme, name: str) -> Evaluation:
+    """Evaluation and predictor of a trained scheme, kept as `name`; all ranks make them, because they communicate."""
     selection = workspace.selection(scheme)
-    evaluation = evaluations[scheme] = evaluation_of(workspace.settings, scheme, selection.predictions)
+    evaluation = evaluation_of(workspace.settings, name, selection.predictions)
     predictor = predictor_of(workspace, scheme, selection)
     if workspace.fabric.is_global_zero:
-        evaluation.save(run.evaluation_path(scheme))
-        predictor.save(run.predictor_path(scheme))
+        evaluation.save(run.evaluation_path(name))
+        predictor.save(run.predictor_path(name))
     workspace.fabric.barrier()
+    return evaluation

@@ -99,17 +99,23 @@ class Run:
         self.describe(settings, splits)
         write_json(self.root / RECORD, {"schemes": names, "command": command, **more})
 
-    def evaluation_path(self, scheme: Scheme | str) -> Path:
-        """Where the evaluation of `scheme` is."""
-        return self.root / "evaluations" / f"{scheme}.npz"
+    def evaluation_path(self, system: Scheme | str) -> Path:
+        """Where the evaluation of `system`, a scheme or a product, is."""
+        return self.root / "evaluations" / f"{_file_name(system)}.npz"
 
-    def predictor_path(self, scheme: Scheme | str) -> Path:
-        """Where the predictor of `scheme` is."""
-        return self.root / "predictors" / str(scheme)
+    def predictor_path(self, system: Scheme | str) -> Path:
+        """Where the predictor of `system`, a scheme or a product, is."""
+        return self.root / "predictors" / _file_name(system)
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Systems beside the schemes, such as "FNN + trust"."""
+        return tuple(str(name) for name in self.record.get("products", ()))
 
     def evaluations(self, schemes: Sequence[Scheme] = ()) -> list[Evaluation]:
-        """Those of `schemes`, or of all that are finished."""
-        wanted = schemes or [scheme for scheme in self.schemes if self.evaluation_path(scheme).exists()]
+        """Those of `schemes`, or of all systems that are finished."""
+        systems: tuple[Scheme | str, ...] = (*self.schemes, *self.products)
+        wanted: Sequence[Scheme | str] = schemes or [one for one in systems if self.evaluation_path(one).exists()]
         missing = [scheme for scheme in wanted if not self.evaluation_path(scheme).exists()]
         if missing or not wanted:
             name = f"{missing[0]} in it" if missing else "it"
@@ -139,6 +145,15 @@ class MemoryRun:
 
     def describe(self, settings: Settings, splits: str | None = None) -> None:
         """Nobody will ask later."""
+
+
+def _file_name(system: Scheme | str) -> str:
+    """The name of a system as that of a file or folder.
+
+    >>> _file_name("FNN + trust")
+    'FNN+trust'
+    """
+    return str(system).replace(" ", "")
 
 
 def _fixed(settings: Settings) -> dict[str, Any]:
