@@ -9,6 +9,7 @@ from commands import TINY_OPTIONS, Caller, call, read_rows, run, start
 __all__ = ["call"]
 
 from calibrant.config.schemes import Scheme
+from calibrant.deploy.pipeline import PRODUCTS
 
 
 def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Caller, tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     assert before.items() <= {path: path.stat().st_mtime_ns for path in before}.items()
     rows = read_rows(root / "table.csv")
     assert len(rows) == 18 * 2 * 2
-    assert {row["system"] for row in rows} == {str(scheme) for scheme in Scheme.all()}
+    assert {row["system"] for row in rows} == {*map(str, Scheme.all()), *PRODUCTS}
     assert {row["seeds"] for row in rows} == {"0 1"}
     assert all(row["accuracy_low"] and row["ece_low"] for row in rows)
     assert all(str(scheme) in done.stdout for scheme in Scheme.all())

@@ -18,11 +18,12 @@ from calibrant.studies.jobs import open_workspace
 from calibrant.studies.lab import Lab
 from calibrant.studies.measuring import entry, resamples
 from calibrant.studies.trust_outputs import FITTING, scored_outputs, trust_parts
-from calibrant.studies.trust_systems import Said, TrustSystem, trust_systems
+from calibrant.studies.trust_systems import Said, TrustSystem, by_selector, trust_systems
 
 COVERAGES, SHARES = (0.5, 0.8, 0.95), (0.0, 0.1, 0.5)
 UNSEEN = "unseen kinds"
 BESIDE = ("imagenet-resize", "noise")  # sets that are reported but count as seen, beside the kind of D_u
+SELECTORS = ("SFNN", "SCBNN-OCM")  # of the paper, which need the longest
 POINTS = 250  # inputs of each kind that the figure shows
 
 
@@ -44,10 +45,16 @@ def measure_systems(lab: Lab) -> Iterator[tuple[str, dict[str, Any]]]:
     parts = trust_parts(workspace)
     before = scored_outputs(workspace, parts, "FNN")
     after = scored_outputs(workspace, parts, "FNN-OCM")
-    selectors = {name: parts.of(workspace.selection(name).predictions) for name in ("SFNN", "SCBNN-OCM")}
-    for name, system in trust_systems(before, after, selectors).items():
-        stream = Stream(system, parts.ood, lab.plan.resamples, lab.settings.report.bins)
-        yield name, {"system": name, **stream.record()}
+    for name, system in trust_systems(before, after).items():
+        yield name, _record(lab, name, system, parts.ood)
+    for name in SELECTORS:
+        system = by_selector(parts.of(workspace.selection(name).predictions))
+        yield name, _record(lab, name, system, parts.ood)
+
+
+def _record(lab: Lab, name: str, system: TrustSystem, ood: tuple[str, ...]) -> dict[str, Any]:
+    stream = Stream(system, ood, lab.plan.resamples, lab.settings.report.bins)
+    return {"system": name, **stream.record()}
 
 
 class Stream:

@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.predictions import Predictions
 from calibrant.selective import SIRC, BaseSelector, Trust
 from calibrant.selective.trust import choose_confidence
-from calibrant.studies.trust_outputs import FITTING, RULE, SYNTHETIC
+from calibrant.studies.trust_outputs import DETECTORS, FITTING, RULE, SYNTHETIC
 
 Parts = Mapping[str, Predictions]
 LITTLE = 20  # outliers of the system that has few
@@ -73,16 +73,14 @@ def by_trust(parts: Parts, fitted: Trust, share: float | str | None = None) -> T
     return TrustSystem(parts, say, share, fitted)
 
 
-def trust_systems(before: Parts, after: Parts | None, selectors: Mapping[str, Parts]) -> dict[str, TrustSystem]:
-    """All systems by name: `before` and `after` OCM, and those of the paper's selector."""
-    detectors = ("knn", "energy", "gen")
-    own = Trust().fit(before[FITTING], before[RULE], detectors)
-    little = Trust().fit(before[FITTING], before[RULE][:LITTLE], detectors)
-    made = Trust().fit(before[FITTING], before[SYNTHETIC], detectors)
+def trust_systems(before: Parts, after: Parts) -> dict[str, TrustSystem]:
+    """All systems on the networks `before` and `after` OCM, by name."""
+    own = Trust().fit(before[FITTING], before[RULE], DETECTORS)
+    little = Trust().fit(before[FITTING], before[RULE][:LITTLE], DETECTORS)
+    made = Trust().fit(before[FITTING], before[SYNTHETIC], DETECTORS)
     systems = {
         "confidence": by_confidence(before, "raw_confidence"),
         "temperature + confidence": by_confidence(before),
-        **{name: by_selector(parts) for name, parts in selectors.items()},
         "SIRC": by_sirc(before),
         "trust": by_trust(before, own),
         f"trust, {LITTLE} outliers": by_trust(before, little),
@@ -91,14 +89,13 @@ def trust_systems(before: Parts, after: Parts | None, selectors: Mapping[str, Pa
         "trust, 50 % assumed": by_trust(before, own, 0.5),
         "trust, share estimated": by_trust(before, own, "estimated"),
     }
-    if after is not None:
-        candidates = {"before": before, "after": _with_confidence(before, after)}
-        candidates["smaller"] = _smaller(before, candidates["after"])
-        pairs = {name: (parts[FITTING], parts[RULE]) for name, parts in candidates.items()}
-        chosen = choose_confidence(own.with_share(0.1), pairs)
-        systems["trust, confidence after OCM"] = by_trust(candidates["after"], own)
-        systems["trust, smaller confidence"] = by_trust(candidates["smaller"], own)
-        systems[f"trust, chosen confidence ({chosen})"] = by_trust(candidates[chosen], own)
+    candidates = {"before": before, "after": _with_confidence(before, after)}
+    candidates["smaller"] = _smaller(before, candidates["after"])
+    pairs = {name: (parts[FITTING], parts[RULE]) for name, parts in candidates.items()}
+    chosen = choose_confidence(own.with_share(0.1), pairs)
+    systems["trust, confidence after OCM"] = by_trust(candidates["after"], own)
+    systems["trust, smaller confidence"] = by_trust(candidates["smaller"], own)
+    systems[f"trust, chosen confidence ({chosen})"] = by_trust(candidates[chosen], own)
     return systems
 
 
