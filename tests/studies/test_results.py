@@ -42,7 +42,7 @@ def test_the_records_are_of_their_settings_so_that_a_run_goes_on_from_them(folde
             for trial, coverages in study.needs(own).items():
                 assert own.is_fresh(trial, coverages), trial.name
                 seen += 1
-    assert seen > 0
+    assert seen > 0 or (folder / "trust").is_dir()  # which is measured without trials
 
 
 def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:

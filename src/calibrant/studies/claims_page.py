@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.config.loading import load_settings, read_yaml
 from calibrant.data import Spec
 from calibrant.files import write_bytes
-from calibrant.studies import coverage_study
+from calibrant.studies import coverage_study, trust_study
 from calibrant.studies.claims import CLAIMS, HARDLY, NEARLY_ONE
 from calibrant.studies.findings import Claim, Finding, overall
 from calibrant.studies.lab import Lab, MissingRecord
@@ -30,7 +30,7 @@ def write_claims(results: Path) -> Path:
     files = [path for pattern in ("*", "*/backbone") for path in sorted(results.glob(f"{pattern}/study.yaml"))]
     labs = {file.parent.relative_to(results).as_posix(): Lab.load(file.parent) for file in files}
     causes = _read_causes(results / CAUSES)
-    parts = [_HEAD, *(_headline(name, lab) for name, lab in labs.items()), "## Claims\n", _RULE]
+    parts = [_HEAD, *(_headline(name, lab) or _trust(name, lab) for name, lab in labs.items()), "## Claims\n", _RULE]
     parts += [_claim(claim, labs, causes) for claim in CLAIMS]
     path = results / "README.md"
     write_bytes(path, "\n".join(part for part in parts if part).encode())
@@ -132,6 +132,22 @@ def _headline(name: str, lab: Lab) -> str:
         f" `{name}/`."
     )
     return f"## {name}\n\n{about}\n\n{StudyTable(rows).markdown()}"
+
+
+def _trust(name: str, lab: Lab) -> str:
+    """The rules on somebody else's network, and whether the default meets its goals; "" where they are not measured."""
+    try:
+        table, goals, *_ = trust_study.STUDY.tables(lab)
+    except MissingRecord:
+        return ""
+    data, network = lab.settings.data, lab.settings.backbone
+    about = (
+        f"{data.source}, {network.name} with the weights {network.weights}, which others trained on all training images;"
+        f" D_u is {data.uncertainty}. Validation data is split off the test set. Made by `calibrant reproduce trust"
+        f" --profile {lab.settings.profile} --weights {network.weights} --data DIR`; every coverage, share and kind of"
+        f" outliers is in `{name}/trust/all.md`."
+    )
+    return f"## {name}\n\n{about}\n\n{table.markdown()}\n{goals.markdown()}"
 
 
 def _options(lab: Lab) -> str:
