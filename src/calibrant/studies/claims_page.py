@@ -142,7 +142,7 @@ def _trust(name: str, lab: Lab) -> str:
         return ""
     data, network = lab.settings.data, lab.settings.backbone
     about = (
-        f"{data.source}, {network.name} with the weights {network.weights}, which others trained on all training images;"
+        f"{data.source}, {network.name} with the weights {network.weights}, which others trained on all training data;"
         f" D_u is {data.uncertainty}. Validation data is split off the test set. Made by `calibrant reproduce trust"
         f" --profile {lab.settings.profile} --weights {network.weights} --data DIR`; every coverage, share and kind of"
         f" outliers is in `{name}/trust/all.md`."

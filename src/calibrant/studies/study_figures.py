@@ -44,12 +44,14 @@ def _styles(names: Sequence[str]) -> dict[str, LineStyle]:
     return result
 
 
-def reliability_grid(records: Mapping[str, Mapping[str, Any]], accuracy: Mapping[str, float], least: int) -> Figure:
+def reliability_grid(
+    records: Mapping[str, Mapping[str, Any]], accuracy: Mapping[str, float], least: int, *, width: float = 2.5
+) -> Figure:
     """Reliability diagrams side by side, with accuracy and ECE; bins with fewer than `least` inputs are not drawn.
 
-    `records`: per system `count`, `confidence` and `accuracy` of each bin.
+    `records`: per system `count`, `confidence` and `accuracy` of each bin. `width` is that of a panel, in inches.
     """
-    figure, axes = _figure(1, len(records), (2.5, 2.9))
+    figure, axes = _figure(1, len(records), (width, 2.9))
     for ax, (name, found) in zip(axes[0], records.items()):
         confidence, right = (
             np.array([np.nan if v is None else v for v in found[k]]) for k in ("confidence", "accuracy")
@@ -228,7 +230,8 @@ def rule_points(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figur
     for kind in next(iter(systems.values())):
         colors.setdefault(kind, next(others, "#777777"))
     for ax, (system, kinds) in zip(axes[0], systems.items()):
-        for kind, found in kinds.items():
+        for kind in colors:
+            found = kinds[kind]
             accepted = np.array(found["accepted"], bool)
             x, y = np.array(found["score"]), np.array(found["confidence"])
             ax.scatter(x[~accepted], y[~accepted], s=7, color=colors[kind], alpha=0.18, linewidths=0)

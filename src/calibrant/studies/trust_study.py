@@ -147,7 +147,10 @@ def _figures(lab: Lab) -> Figures:
     return {
         "figure": rule_points({name: records[name]["points"] for name in shown}),
         "reliability": reliability_grid(
-            diagrams, {name: records[name]["diagram"]["right"] for name in shown}, lab.settings.report.min_bin_count
+            diagrams,
+            {name: records[name]["diagram"]["right"] for name in shown},
+            lab.settings.report.min_bin_count,
+            width=4.6,
         ),
     }
 
