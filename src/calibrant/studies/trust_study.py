@@ -150,7 +150,7 @@ def _figures(lab: Lab) -> Figures:
             diagrams,
             {name: records[name]["diagram"]["right"] for name in shown},
             lab.settings.report.min_bin_count,
-            width=4.6,
+            width=3.7,
         ),
     }
 
