@@ -12,6 +12,7 @@ from calibrant.cli import options, output
 from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
+from calibrant.slots import plugin_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -87,7 +88,7 @@ def command(
         sweep = replace(sweep, settings=options.on_device(sweep.settings, what.device))
     else:
         sweep = _sweep(what.read(), scheme or "CBNN", param or [])
-    again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}"
+    again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}{plugin_options()}"
     with resumable(lambda: f"stopped; to resume: {again}"):
         result = run_sweep(sweep, out, executor, on_trial=_say)
     if json:

@@ -27,7 +27,7 @@ class LettersSource(Source):
     about = "rendered letters on plain ground, 5,000 outliers of any size"
     obtain = "nothing to do: drawn with the fonts of matplotlib"
 
-    def __init__(self, path: str = "", *, size: str = "32", color: str = "rgb") -> None:
+    def __init__(self, path: str, *, size: str = "32", color: str = "rgb") -> None:
         self.form = ImageForm.parse(size, color)
 
     @classmethod
