@@ -31,6 +31,7 @@ from calibrant.training import keys, open_data
 
 __all__ = ["call"]
 IDEAS = Path(__file__).parent / "own_ideas.py"
+DOCS = Path(__file__).parents[1] / "docs" / "cli.md"
 MODULE = "own_ideas"
 NEEDED = r"the plugin own_ideas is needed, but not (loaded|registered): add --plugin own_ideas to the command"
 NAMES = {
@@ -351,3 +352,16 @@ def test_the_members_of_a_family_from_outside_need_no_plugin(tmp_path: Path, mon
     expected = predictor.save(tmp_path / "saved") and predictor(x).probabilities
     forget(monkeypatch)
     assert torch.equal(load(tmp_path / "saved")(x).probabilities, expected)
+
+
+@pytest.mark.usefixtures("ideas")  # which forgets after the test what was registered
+@pytest.mark.skipif(not DOCS.exists(), reason="the source distribution has no docs")
+def test_the_example_in_the_docs_works() -> None:
+    (example,) = re.findall(r"```python\n# my_ideas.py\n(.*?)```", DOCS.read_text(), re.S)
+    exec(example, {"__name__": "my_ideas"})
+    score = slots.build("detector", "margin").score(logits=torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.0, 0.0]]))
+    assert score.tolist() == [-2.0, 0.0]
+    errors = declarations.catalogue()["confident_errors"].function
+    assert (
+        errors(torch.tensor([0.95, 0.95, 0.5, 0.2]).numpy(), torch.tensor([True, False, False, True]).numpy()) == 0.25
+    )

@@ -75,7 +75,7 @@ def command(
 
     The winner has the lowest validation ECE of those whose accuracy is at most 1.5 points (or
     calibration.max_accuracy_drop) below the baseline: lambda = 0 where the regularizer is swept, else the settings as
-    they are. Trials are fits in the run cache of DIR, so finished ones are reused, and interrupted ones go on. Writes
+    they are. Trials are fits in the run cache of DIR, so finished ones are reused, and interrupted ones resume. Writes
     sweep.json, sweep.csv and pareto.png.
     """
     from calibrant.training.sweeps.record import SweepResult
