@@ -43,6 +43,9 @@ def train_run(
     run = Run(out)
     run.check(settings)
     data = open_data(settings.data, settings.seed)
+    for scheme in wanted:
+        if scheme.ocm:
+            data.outliers_for(scheme)
     workspace = Workspace(data, settings, out, progress=progress)
     workspace.check(*wanted)
     if workspace.fabric.is_global_zero:
