@@ -210,6 +210,11 @@ def loaded_plugins() -> tuple[str, ...]:
     return tuple(_plugins)
 
 
+def plugin_options() -> str:
+    """The options that give a command the plugins of this one: `" --plugin MODULE"` for each."""
+    return "".join(f" --plugin {module}" for module in _plugins)
+
+
 @cache
 def _own(kind: str) -> dict[str, str]:
     """The modules of our own registrations of `kind` by name, from the source text."""

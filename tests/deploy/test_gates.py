@@ -126,10 +126,15 @@ def test_a_saved_predictor_that_needs_a_plugin_says_so(tmp_path: Path, monkeypat
         load(tmp_path / "named")(parts.test[:3]).ood_score, FromOutside().score(logits=parts.ensemble(parts.test[:3]))
     )
     monkeypatch.setattr(slots, "_registered", known)
+    for name in ("fitted", "named"):
+        with pytest.raises(
+            ValueError, match=rf"the detector 'from_outside' of the plugin {__name__} is needed, but not"
+        ):
+            load(tmp_path / name)
     with pytest.raises(ValueError, match=r"there is no detector 'from_outside'.*another one needs --plugin MODULE"):
-        load(tmp_path / "fitted")
+        OutlierScores.from_state(fitted.config(), fitted.state_dict())
     with pytest.raises(ValueError, match=r"ood_score must be one of confidence, .*another one needs --plugin MODULE"):
-        load(tmp_path / "named")
+        Predictor(parts.ensemble, ood_score="from_outside", backbone=backbone)
 
 
 def test_settings_name_detectors_and_their_options(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ EXAMPLES = """
 calibrant data
 calibrant data --root /data
 calibrant data --root /data --fetch cifar100 --fetch imagenet-resize
-calibrant data "folder:photos?size=32"
+calibrant data 'folder:photos?size=32'
 calibrant data customers.csv --label churned --ignore customer_id,name
 """
 

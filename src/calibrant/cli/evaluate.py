@@ -12,7 +12,7 @@ from calibrant.cli import options, output
 EXAMPLES = """
 calibrant evaluate run
 calibrant evaluate demo --scheme FNN --scheme SCBNN-OCM --json
-calibrant evaluate run --data npz:hospital-b.npz --ood folder:scans?size=32
+calibrant evaluate run --data npz:hospital-b.npz --ood 'folder:scans?size=32'
 """
 
 

@@ -31,6 +31,7 @@ calibrant info profiles
 calibrant info profiles small > mine.yaml    # a file to change and use with --settings
 calibrant info schemes
 calibrant info slots detector                # what can be named there, and its options
+calibrant info slots --plugin my_ideas       # those of a module of your own among them
 calibrant info predictor run                 # what a run or a saved predictor deploys
 """
 
@@ -197,7 +198,7 @@ def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.print_lines(*(f"{key:18}{_text(value)}" for key, value in found.items()))
+        output.print_lines(*(f"{key:17} {_text(value)}" for key, value in found.items()))
 
 
 def _text(value: Any) -> str:

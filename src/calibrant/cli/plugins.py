@@ -19,7 +19,7 @@ Plugin = Annotated[
         "--plugin",
         metavar="MODULE",
         help="Import MODULE first, from this folder or an installed package: it registers posteriors, regularizers,"
-        " calibrators, detectors, objectives, sources or measures of your own. Repeatable.",
+        " calibrators, detectors, objectives, sources, synthesizers or measures of your own. Repeatable.",
     ),
 ]
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 calibrant predict run photos/ --out predictions.csv
-calibrant predict run "parquet:big.parquet?id=key" --out predictions.parquet --device cuda
+calibrant predict run 'parquet:big.parquet?id=key' --out predictions.parquet --device cuda
 calibrant predict demo/seed-0 embedded:near --scheme SCBNN-OCM --coverage 0.8 --early --out letters.csv
-calibrant predict run "s3://bucket/big?id=key" --engine ray --address auto --out s3://bucket/answers
+calibrant predict run 's3://bucket/big?id=key' --engine ray --address auto --out s3://bucket/answers
 """
 
 
@@ -83,7 +83,7 @@ def command(
         found: dict[str, Any] = {"inputs": count.inputs, "accepted": count.accepted, "mean_members": count.members}
         output.print_json({"out": str(out), **found})
         return
-    members = f", {count.members:.1f} members an input" if early else ""
+    members = f", {count.members:.1f} members per input" if early else ""
     output.print_lines(f"{count.inputs:,} inputs, {count.accepted:,} accepted{members}: {out}")
 
 

@@ -12,6 +12,7 @@ from calibrant.cli import options, output
 from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
+from calibrant.slots import plugin_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,7 +75,7 @@ def command(
 
     The winner has the lowest validation ECE of those whose accuracy is at most 1.5 points (or
     calibration.max_accuracy_drop) below the baseline: lambda = 0 where the regularizer is swept, else the settings as
-    they are. Trials are fits in the run cache of DIR, so finished ones are reused, and interrupted ones go on. Writes
+    they are. Trials are fits in the run cache of DIR, so finished ones are reused, and interrupted ones resume. Writes
     sweep.json, sweep.csv and pareto.png.
     """
     from calibrant.training.sweeps.record import SweepResult
@@ -87,7 +88,7 @@ def command(
         sweep = replace(sweep, settings=options.on_device(sweep.settings, what.device))
     else:
         sweep = _sweep(what.read(), scheme or "CBNN", param or [])
-    again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}"
+    again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}{plugin_options()}"
     with resumable(lambda: f"stopped; to resume: {again}"):
         result = run_sweep(sweep, out, executor, on_trial=_say)
     if json:

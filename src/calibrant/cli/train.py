@@ -10,13 +10,15 @@ import typer
 
 from calibrant.cli import options, output
 from calibrant.cli.errors import is_main_process, resumable
+from calibrant.slots import plugin_options
 
 EXAMPLES = """
 calibrant train --data embedded --scheme SCBNN-OCM --out run
 calibrant train --data cifar100:/data --uncertainty imagenet-resize:/data \\
     --scheme SCBNN-OCM --scheme FNN --backbone wrn-16-1 --out run
-calibrant train --data folder:photos?size=32 --scheme SCBNN -o fit.epochs=50 --out run
+calibrant train --data 'folder:photos?size=32' --scheme SCBNN -o fit.epochs=50 --out run
 calibrant train --profile small --scheme all --ood lsun-resize:/data --out run --seed 1
+calibrant train --plugin my_ideas --scheme SCBNN -o selector.objective=mine --out run
 calibrant train --resume --out run                               # after Ctrl-C or a crash
 torchrun --nproc-per-node 2 -m calibrant train --out run         # two processes
 """
@@ -69,7 +71,7 @@ def command(
     from calibrant.deploy.reporting import table_of, write_table
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it would greet from every rank
-    with resumable(lambda: f"stopped; to resume: calibrant train --resume --out {out}"):
+    with resumable(lambda: f"stopped; to resume: calibrant train --resume --out {out}{plugin_options()}"):
         evaluations = train_run(
             chosen, schemes, out, command=asked, on_step=lambda name, done, n: output.log(f"{done}/{n} {name}")
         )
@@ -85,7 +87,7 @@ def command(
     choice = f" --scheme {schemes[-1]}" if len(run.schemes) > 1 else ""
     output.print_lines(
         "Next:",
-        f"  calibrant report {out}",
-        f"  calibrant evaluate {out} --data SPEC --ood SPEC",
-        f"  calibrant predict {out} INPUT --out predictions.csv{choice}",
+        f"  calibrant report {out}{plugin_options()}",
+        f"  calibrant evaluate {out} --data SPEC --ood SPEC{plugin_options()}",
+        f"  calibrant predict {out} INPUT --out predictions.csv{choice}{plugin_options()}",
     )

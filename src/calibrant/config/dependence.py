@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -56,6 +57,7 @@ NAMED: Mapping[str, str] = {
     "rule.synthesizers": "synthesizer",
     "selector.objective": "objective",
 }
+SPECS = ("data.source", "data.uncertainty", "data.ood")  # which name a source: NAME, NAME:PATH, NAME?OPTION=VALUE
 # Setting: {value now: value before}.
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 
@@ -98,8 +100,18 @@ def _before(dotted: str, value: Any) -> Any:
         if isinstance(value, list):
             return [counted(kind, name) for name in value]
         return None if value is None else counted(kind, value)
+    if dotted in SPECS:
+        return [_spec(one) for one in value] if isinstance(value, list) else _spec(value)
     names = RENAMED.get(dotted)
     return names.get(value, value) if names else value
+
+
+def _spec(spec: str | None) -> str | None:
+    """`spec` with the version of the plugin that its source is from, if it is from one."""
+    if spec is None:
+        return None
+    name = re.split("[:?]", spec, maxsplit=1)[0]
+    return counted("source", name) + spec[len(name) :]
 
 
 def _plain(value: Any) -> Any:

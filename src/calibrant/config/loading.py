@@ -31,7 +31,7 @@ from calibrant.config.groups import (
 )
 from calibrant.slots import is_loaded
 
-_NAMING = ("regularizer", "scores", "name")  # the settings that `options` beside them belong to
+_NAMING = ("regularizer", "scores", "name", "family", "objective")  # the settings that `options` beside them belong to
 
 
 class Settings(Group):
@@ -64,7 +64,8 @@ class Settings(Group):
             return values
         missing = [module for module in values.get("plugins") or () if not is_loaded(str(module))]
         if missing:
-            raise ValueError(f"they name what the plugin {missing[0]} registers: give --plugin {missing[0]}")
+            remedy = f"add --plugin {missing[0]} to the command, or import {missing[0]} first"
+            raise ValueError(f"the plugin {missing[0]} is needed, but not loaded: {remedy}")
         return renamed(values)
 
     def to_yaml(self) -> str:

@@ -53,6 +53,8 @@ class FashionMnistSource(Source):
         count = _SHAPES[chosen]
         pixels = _idx(Path(found) / _name(chosen, "images"), (count, 28, 28))
         labels = _idx(Path(found) / _name(chosen, "labels"), (count,))
+        if labels.max() >= len(CLASSES):
+            raise DataError(f"{Path(found) / _name(chosen, 'labels')} holds the label {labels.max()}; copy it again")
         images = torch.from_numpy(pixels)[:, None]
         if self.form.size is not None:
             images = resize(images, self.form.size)

@@ -27,7 +27,7 @@ class LettersSource(Source):
     about = "rendered letters on plain ground, 5,000 outliers of any size"
     obtain = "nothing to do: drawn with the fonts of matplotlib"
 
-    def __init__(self, path: str = "", *, size: str = "32", color: str = "rgb") -> None:
+    def __init__(self, path: str, *, size: str = "32", color: str = "rgb") -> None:
         self.form = ImageForm.parse(size, color)
 
     @classmethod
@@ -57,7 +57,7 @@ def _draw(rng: np.random.Generator, size: tuple[int, int], color: str) -> Any:
 
     height, width = size
     letter = string.ascii_letters[rng.integers(len(string.ascii_letters))]
-    font = _font(_FONTS[rng.integers(len(_FONTS))], int(rng.integers(height // 2, height)))
+    font = _font(_FONTS[rng.integers(len(_FONTS))], int(rng.integers(max(1, height // 2), max(2, height))))
     ground, ink = (tuple(int(x) for x in rng.integers(0, 256, 3)) for _ in range(2))
     mask = Image.new("L", (width, height))
     place = width / 2 + rng.uniform(-width / 8, width / 8), height / 2 + rng.uniform(-height / 8, height / 8)

@@ -23,7 +23,7 @@ class NoiseSource(Source):
     about = "uniform and Gaussian noise, 2,000 outliers of any size"
     obtain = "nothing to do: drawn by a seed"
 
-    def __init__(self, path: str = "", *, size: str = "32", color: str = "rgb") -> None:
+    def __init__(self, path: str, *, size: str = "32", color: str = "rgb") -> None:
         self.form = ImageForm.parse(size, color)
 
     @classmethod

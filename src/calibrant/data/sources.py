@@ -36,7 +36,7 @@ class SourceInfo:
 def source_info(kind: str) -> SourceInfo:
     """What the source `kind` says of itself; its options are the keywords of its constructor."""
     source: type[Source] = lookup("source", kind)
-    options = tuple(options_of("source", kind))
+    options = tuple(option for option in options_of("source", kind) if option != "path")
     return SourceInfo(kind, source.spec, source.about, source.obtain, source.parts, options, source.augmentation)
 
 

@@ -55,6 +55,7 @@ def train_run(
         if scheme.ocm:
             data.outliers_for(scheme)
     workspace = Workspace(data, settings, out, progress=progress)
+    workspace.check(*wanted)
     if workspace.fabric.is_global_zero:
         more = {"products": list(products)} if products else {}
         run.begin(settings, wanted, command, data.splits_json(), **more)

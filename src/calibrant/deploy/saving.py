@@ -24,6 +24,7 @@ from calibrant import __version__, backbones
 from calibrant.backbones.normalization import Normalize
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import NONE
+from calibrant.deploy.plugin_needs import check_plugins, plugin_needs
 from calibrant.deploy.predictor import Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
@@ -66,7 +67,7 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
     try:
         with whole(target) as temporary:
             files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
-            content = {**record, "files": files}
+            content = {**record, **plugin_needs(record), "files": files}
             write_json(temporary / RECORD, {**content, "checksum": checksum(content)})
     except (OSError, RunError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -108,11 +109,12 @@ def describe(folder: str | Path) -> dict[str, Any]:
     path = Path(folder)
     record = _read_record(path)
     try:
+        check_plugins(record)
         entry, calibrator = record.get("calibrator"), _calibrator(path, record)
         selector, outliers = record["selector"] or {}, record["outliers"] or {}
         about: dict[str, Any] = {"calibrator": NONE if entry is None else str(entry["name"])}
         about |= {} if calibrator is None else calibrator.facts()
-        about |= {"selector": selector.get("kind"), "threshold": _threshold(path, record), **_share_of(selector)}
+        about |= {"selector": selector.get("kind"), "threshold": _threshold(path, record), **_about(selector)}
         about |= {"ood_score": record["ood_score"]}
         if record.get("certificate") is not None:
             about["certificate"] = Certificate.from_dict(record["certificate"]).sentence()
@@ -132,8 +134,9 @@ def _threshold(folder: Path, record: Mapping[str, Any]) -> Any:
     return float(_read_part(folder, record, "selector")["tau"])
 
 
-def _share_of(selector: Mapping[str, Any]) -> dict[str, Any]:
-    return {"assumed share of outliers": selector["share"]} if selector.get("kind") == "Trust" else {}
+def _about(selector: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {"objective": "objective", "share": "assumed share of outliers"}
+    return {title: selector[name] for name, title in shown.items() if name in selector}
 
 
 def _record(predictor: Predictor) -> dict[str, Any]:
@@ -196,6 +199,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) -> Predictor:
+    check_plugins(record)
     backbone = None if record["backbone"] is None else _backbone(record["backbone"])
     network = copy.deepcopy(module) if module is not None else backbone.build() if backbone else nn.Identity()
     outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]

@@ -23,7 +23,7 @@ from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, writable, write_bytes, write_json
 from calibrant.runs.stages import MemoryStage, Stage, StoredStage
-from calibrant.slots import loaded_plugins
+from calibrant.slots import plugin_options
 
 if TYPE_CHECKING:
     from calibrant.evaluation import Evaluation
@@ -128,8 +128,7 @@ class Run:
     def resume_command(self) -> str:
         """The command that resumes the run."""
         command = "demo" if "seeds" in self.record else "train"
-        plugins = "".join(f" --plugin {module}" for module in loaded_plugins())
-        return f"calibrant {command} --resume --out {self.root}{plugins}"
+        return f"calibrant {command} --resume --out {self.root}{plugin_options()}"
 
 
 class MemoryRun:

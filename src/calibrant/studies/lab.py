@@ -189,6 +189,10 @@ def _relevant(settings: Settings, trial: StudyTrial) -> dict[str, Any]:
         kept["calibration"] = [calibration["regularizer"], calibration["options"], calibration["share"], weight]
     if scheme.ocm:
         kept["finetune"] = values["finetune"]
+    if "calibrator" in values and trial.readout != "temperature":
+        kept["calibrator"] = values["calibrator"]
+    if settings.rule.name != "confidence" and not scheme.selective:
+        kept["rule"] = values["rule"]
     if scheme.selective:
         kept["outliers"], kept["selector"] = values["outliers"], values["selector"]
     return kept

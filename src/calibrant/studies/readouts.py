@@ -14,7 +14,8 @@ from calibrant.training import Workspace
 
 def predictions_of(workspace: Workspace, trial: StudyTrial) -> tuple[dict[str, Predictions], float | None]:
     """What `trial` says of every set, and the temperature, where there is one."""
-    predictions = workspace.with_settings(*trial.overrides).predictions(trial.scheme)
+    raw = ("calibrator.name=none",) if trial.readout == "temperature" else ()  # which takes the place of another one
+    predictions = workspace.with_settings(*trial.overrides, *raw).predictions(trial.scheme)
     if trial.readout != "temperature":
         return predictions, None
     held_out = predictions["validation"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from calibrant.config.loading import load_settings
+from calibrant.slots import loaded_plugins
 from calibrant.studies import planning
 from calibrant.studies.jobs import run_jobs
 from calibrant.studies.lab import Lab
@@ -30,7 +31,7 @@ def open_lab(
         of_settings.append(f"data.root={data}")
     if seeds is not None:
         of_plan.append(f"study.seeds={list(seeds)}")
-    settings = load_settings(profile, overrides=of_settings)
+    settings = load_settings(profile, overrides=of_settings).changed({"plugins": loaded_plugins()})
     where = Path(results or Path("results") / profile)
     return Lab(settings, load_plan(profile, of_plan), where, Path(runs or Path("runs") / profile))
 

@@ -55,7 +55,7 @@ from calibrant.training.selecting import (
     selection_of,
 )
 from calibrant.training.snapshots import Saver
-from calibrant.training.train_stage import StageTask, train_stage
+from calibrant.training.train_stage import StageTask, stage_objective, train_stage
 from calibrant.training.training_data import TrainingData, class_count
 from calibrant.training.validation import validate
 
@@ -166,13 +166,22 @@ class Workspace:
         changed.settings = self.settings.with_(*overrides)
         return changed
 
+    def check(self, *schemes: Scheme | str) -> list[Scheme]:
+        """`schemes`, refused where settings, options or data do not fit them, before anything is trained."""
+        wanted = [Scheme.parse(scheme) for scheme in schemes]
+        self._check(wanted)
+        for scheme in wanted:
+            stage_objective(scheme, self.settings, num_data=1)
+            with seeded(0):
+                self._fresh(scheme)
+        return wanted
+
     def train(self, *schemes: Scheme | str) -> dict[str, dict[str, Predictions]]:
         """Run every stage that `schemes` need; returns their predictions by name.
 
         Selective schemes go first, because their predictions serve the others too.
         """
-        wanted = [Scheme.parse(scheme) for scheme in schemes]
-        self._check(wanted)
+        wanted = self.check(*schemes)
         if self.fabric.is_global_zero:
             self.run.describe(self.settings, self.data.splits_json())
         found = {str(s): self.predictions(s) for s in sorted(wanted, key=lambda s: not s.selective)}
