@@ -13,6 +13,7 @@ from calibrant.deploy.evaluating import evaluation_of
 from calibrant.evaluation import Evaluation
 from calibrant.runs.run import Run
 from calibrant.training import Workspace, open_data
+from calibrant.training.checking import check_schemes
 
 OnStep = Callable[[str, int, int], None]  # what comes next, how many steps are done, of how many
 
@@ -43,9 +44,7 @@ def train_run(
     run = Run(out)
     run.check(settings)
     data = open_data(settings.data, settings.seed)
-    for scheme in wanted:
-        if scheme.ocm:
-            data.outliers_for(scheme)
+    check_schemes(wanted, data, settings)
     workspace = Workspace(data, settings, out, progress=progress)
     if workspace.fabric.is_global_zero:
         run.begin(settings, wanted, command, data.splits_json())
