@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from calibrant.backbones import MLP
 from calibrant.deploy.estimator import CalibratedClassifier
+from calibrant.selective import SIRC, ConfidenceSelector, Selector, Trust
 
 
 @pytest.fixture(scope="module")
@@ -270,3 +271,120 @@ def test_a_device_may_be_a_torch_device(table):
     named = fast(mlp(), "FNN", epochs=1, device="cpu").fit(X, y)
     given = fast(mlp(), "FNN", epochs=1, device=torch.device("cpu")).fit(X, y)
     assert np.array_equal(named.predict_proba(X), given.predict_proba(X))
+
+
+def default(module, **settings):
+    return CalibratedClassifier(module, **{"epochs": 8, "device": "cpu", **settings})
+
+
+def test_by_default_trust_decides_and_no_outliers_are_needed(table):
+    X, y = table
+    classifier = default(mlp(), epochs=15).fit(X, y)
+    trust, confidence = classifier.trust(X), classifier.predict_proba(X).max(1)
+    assert isinstance(classifier.predictor_.selector, Trust)
+    assert ((trust >= 0) & (trust <= confidence + 1e-6)).all()
+    assert np.array_equal(classifier.accept(X), trust >= np.float32(0.9))
+    for error in (0.05, 0.4):
+        assert np.array_equal(classifier.accept(X, error=error), trust >= np.float32(1 - error))
+    assert classifier.accept(X, coverage=0.5).mean() == pytest.approx(0.5, abs=0.25)  # of 40 validation examples
+    decision = classifier.decide(X[:7])
+    assert np.array_equal(decision.trust.numpy(), trust[:7])
+    assert np.array_equal(decision.confidence.numpy(), confidence[:7])
+    with pytest.raises(ValueError, match="give either coverage or error, not both"):
+        classifier.accept(X, coverage=0.5, error=0.1)
+    far = np.random.default_rng(0).uniform(-30, 30, (200, 8)).astype(np.float32)
+    known = default(mlp(), epochs=15).fit(X, y, uncertainty=far[:100])
+    assert known.accept(far[100:]).mean() < known.predict_proba(far[100:]).max(1).__ge__(0.9).mean()
+
+
+@pytest.mark.parametrize("rows", [20, 50])
+def test_with_little_data_the_confidence_decides_and_one_sentence_says_so(table, rows):
+    X, y = table[0][:rows], table[1][:rows]
+    with pytest.warns(UserWarning, match="validation examples are too few to fit trust to: about 20") as told:
+        classifier = default(mlp(), epochs=2).fit(X, y)
+    assert len(told) == 1
+    assert classifier.accept(X).all()
+    assert not classifier.accept(X, coverage=0.1).all()
+    assert classifier.decide(X).trust is None
+    with pytest.raises(ValueError, match="this classifier has no trust"):
+        classifier.trust(X)
+
+
+def test_two_hundred_rows_are_enough(table):
+    X, y = table[0][:200], table[1][:200]
+    assert default(mlp(), epochs=2).fit(X, y).trust(X).shape == (200,)
+
+
+def images_and_labels(count=240):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8, generator=generator)
+    labels = torch.arange(count) % 2
+    images[labels == 1, :, :4] //= 4
+    return images, labels
+
+
+def tokens_and_labels():
+    tokens = torch.randint(0, 20, (240, 12), generator=torch.Generator().manual_seed(0))
+    return tokens, (tokens < 6).sum(1).gt(3).long()
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "scores"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), images_and_labels, ("knn", "energy", "gen")),
+        (lambda: nn.Sequential(nn.Conv2d(1, 2, 8), nn.Flatten()), images_and_labels, ("energy", "gen")),
+        (lambda: Transformer(20, 2), tokens_and_labels, ("knn", "energy", "gen")),
+    ],
+    ids=["images", "no linear layer", "tokens"],
+)
+def test_the_default_on_images_tokens_and_without_a_linear_layer(module, data, scores):
+    X, y = data()
+    torch.manual_seed(0)
+    classifier = default(module(), epochs=2, rate=0.01).fit(X, y)
+    assert classifier.predictor_.outliers.scores == scores
+    trust = classifier.trust(X)
+    assert ((trust >= 0) & (trust <= 1)).all()
+    assert classifier.accept(X, error=1.0).all()
+
+
+def test_a_class_may_be_missing_from_the_validation_data(table):
+    X, y = table
+    some = y[:150] != 2
+    classifier = default(mlp(), epochs=5).fit(X[150:], y[150:], validation=(X[:150][some], y[:150][some]))
+    assert list(classifier.classes_) == [0, 1, 2]
+    assert classifier.trust(X).shape == (400,)
+
+
+def test_without_epochs_a_trained_network_keeps_its_weights(table):
+    X, y = table
+    trained = default(mlp(), epochs=10).fit(X, y)
+    network = trained.predictor_.ensemble.network(0)
+    kept = default(network, epochs=0, overrides=("data.normalize=false",)).fit(X, y)
+    found = kept.predictor_.ensemble.network(0).state_dict()
+    assert all(torch.equal(value, found[f"module.{name}"]) for name, value in network.state_dict().items())
+    assert np.array_equal(kept.predict(X), trained.predict(X))
+    assert kept.trust(X).shape == (400,)
+
+
+def test_the_default_in_the_company_of_scikit_learn(table):
+    X, y = table
+    search = GridSearchCV(default(mlp(), epochs=3), {"rate": [1e-5, 0.1]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"rate": 0.1}
+    assert search.best_estimator_.trust(X).shape == (400,)
+    assert clone(search.best_estimator_).rule is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"rule": "sirc"}, SIRC),
+        ({"rule": "confidence"}, ConfidenceSelector),
+        ({"scheme": "FNN"}, ConfidenceSelector),
+        ({"scheme": "FNN", "rule": "trust"}, Trust),
+        ({"scheme": "SFNN", "rule": "trust", "overrides": ("selector.steps=20",)}, Selector),
+    ],
+)
+def test_the_rule_is_the_one_asked_for(table, settings, kind):
+    classifier = default(mlp(), **{"epochs": 2, **settings}).fit(*table)
+    assert type(classifier.predictor_.selector) is kind
+    assert (classifier.decide(table[0][:3]).trust is None) == (kind is not Trust)

@@ -43,6 +43,10 @@ def command(
         float | None,
         typer.Option("--coverage", min=0, max=1, help="Answer for this share of inputs like the validation data."),
     ] = None,
+    error: Annotated[
+        float | None,
+        typer.Option("--error", min=0, max=1, help="Answer where the trust is at least 1 - this; rule trust only."),
+    ] = None,
     early: Annotated[
         bool, typer.Option("--early", help="Ask members one by one and stop where the decision is settled.")
     ] = False,
@@ -56,18 +60,22 @@ def command(
 ) -> None:
     """Labels, confidence, and whether to trust them.
 
-    Columns: id (file name or row number), predicted (the class), confidence, accepted, ood_score, acceptance (what
-    is compared with the threshold), members (how many were asked), outlier_... (larger is more outlying). Inputs are
-    raw: normalization is part of the model. The file appears when it is whole.
+    Columns: id (file name or row number), predicted (the class), confidence, trust (where the rule is trust), accepted,
+    ood_score, acceptance (what is compared with the threshold), members (how many were asked), outlier_... (larger is
+    more outlying). Inputs are raw: normalization is part of the model. The file appears when it is whole.
     """
     from calibrant.adapters.devices import choose_device
     from calibrant.deploy import EarlyStopping, load
     from calibrant.runs.run import predictor_folder
 
+    if coverage is not None and error is not None:
+        raise ValueError("give either --coverage or --error, not both")
     engine, local = _engine(where, device, workers), where.engine == "local"
     predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto") if local else "cpu")
     if coverage is not None:
         predictor = predictor.at_coverage(coverage)
+    elif error is not None:
+        predictor = predictor.at_error(error)
     how = "nothing was written: start again" if local else "start again to resume: what is written is kept"
     with resumable(lambda: f"stopped; {how}"), _counter() as show:
         count = engine(

@@ -18,6 +18,7 @@ calibrant train --data cifar100:/data --uncertainty imagenet-resize:/data \\
     --scheme SCBNN-OCM --scheme FNN --backbone wrn-16-1 --out run
 calibrant train --data 'folder:photos?size=32' --scheme SCBNN -o fit.epochs=50 --out run
 calibrant train --profile small --scheme all --ood lsun-resize:/data --out run --seed 1
+calibrant train --scheme FNN --calibrator temperature --rule trust --out run
 calibrant train --plugin my_ideas --scheme SCBNN -o selector.objective=mine --out run
 calibrant train --resume --out run                               # after Ctrl-C or a crash
 torchrun --nproc-per-node 2 -m calibrant train --out run         # two processes
@@ -43,6 +44,10 @@ def command(
         str | None,
         typer.Option("--calibrator", metavar="NAME", help="Fitted after training: temperature, none."),
     ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option("--rule", metavar="NAME", help="Accepts answers without a selector: trust, sirc, confidence."),
+    ] = None,
     profile: options.Profile = None,
     settings: options.SettingsFile = None,
     override: options.Overrides = None,
@@ -57,7 +62,8 @@ def command(
     is not done again; other settings need another RUN.
     """
     named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood}
-    named |= {"backbone__name": backbone, "backbone__weights": weights, "calibrator__name": calibrator}
+    named |= {"backbone__name": backbone, "backbone__weights": weights}
+    named |= {"calibrator__name": calibrator, "rule__name": rule}
     from calibrant.runs.run import Run
 
     run = Run(out)

@@ -318,6 +318,8 @@ class RuleSettings(Group):
     def _both(self) -> RuleSettings:
         if (self.max_error is None) != (self.max_outliers is None):
             raise ValueError("a certificate needs both rule.max_error and rule.max_outliers")
+        if self.max_error is None and self.min_coverage is not None:
+            raise ValueError("rule.min_coverage is part of a certificate, which needs rule.max_error as well")
         return self
 
 

@@ -19,6 +19,7 @@ from calibrant.data import Splits
 from calibrant.deploy.deploying import predictor_of
 from calibrant.deploy.labels import Labelling, learn_labels
 from calibrant.predictions import Decision, Predictions
+from calibrant.training.checking import check_schemes
 from calibrant.training.predicting import InOrder
 from calibrant.training.training_data import Examples, TrainingData, as_examples
 from calibrant.training.workspace import Workspace
@@ -126,6 +127,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"uncertainty is missing: {scheme} needs unlabelled outliers to fine-tune on")
         train, labelling = learn_labels(X, y, self.module)
         data = _split(train, validation, labelling, uncertainty, settings.seed)
+        check_schemes([scheme], data, settings)
         workspace = Workspace(data, settings, self.out, network=copy.deepcopy(self.module))
         names = [str(name) for name in labelling.classes]
         selection = workspace.selection(scheme)

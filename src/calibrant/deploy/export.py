@@ -23,7 +23,7 @@ from calibrant.predictions import Decision
 if TYPE_CHECKING:
     from calibrant.deploy.predictor import Predictor
 
-OUTPUTS = ("predicted", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "acceptance")
+OUTPUTS = ("predicted", "confidence", "probabilities", "accepted", "outlier_scores", "ood_score", "acceptance", "trust")
 FORMATS = (".pt2", ".onnx")
 
 
@@ -34,7 +34,9 @@ class DecisionProgram(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(predictor.ensemble.member(k) for k in range(len(predictor.ensemble)))
         self.rule, self.threshold, self.layer = predictor.rule, predictor.threshold, predictor.feature_layer
-        self.outputs = [name for name in OUTPUTS if name != "outlier_scores" or self.rule.score_names]
+        selector = self.rule.selector
+        known = {"outlier_scores": bool(self.rule.score_names), "trust": selector is not None and selector.probability}
+        self.outputs = [name for name in OUTPUTS if known.get(name, True)]
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -59,7 +61,8 @@ def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
 
     `path` ends in .pt2 (a `torch.export` program), in .onnx, or is a folder, which gets decision.pt2 and
     decision.onnx. `example` is a batch of inputs (B, ...); the size of the batch stays free. The outputs are named in
-    `OUTPUTS`; the ONNX file carries the threshold and the names of classes and scores as metadata.
+    `OUTPUTS`, outlier scores and trust where there are any; the ONNX file carries the threshold and the names of
+    classes and scores as metadata.
     """
     target = Path(path)
     files = [target] if target.suffix in FORMATS else [target / f"decision{suffix}" for suffix in FORMATS]

@@ -13,6 +13,7 @@ from calibrant.deploy.evaluating import evaluation_of
 from calibrant.evaluation import Evaluation
 from calibrant.runs.run import Run
 from calibrant.training import Workspace, open_data
+from calibrant.training.checking import check_schemes
 
 PRODUCTS: Mapping[str, tuple[str, ...]] = {
     "FNN + temperature": ("calibrator.name=temperature",),
@@ -51,9 +52,7 @@ def train_run(
     run = Run(out)
     run.check(settings)
     data = open_data(settings.data, settings.seed)
-    for scheme in wanted:
-        if scheme.ocm:
-            data.outliers_for(scheme)
+    check_schemes(wanted, data, settings)
     workspace = Workspace(data, settings, out, progress=progress)
     workspace.check(*wanted)
     if workspace.fabric.is_global_zero:

@@ -42,7 +42,7 @@ class Predictor(nn.Module):
             the outlier scores.
         classes: names of the classes.
         feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
-        certificate: what was certified of the threshold; it then is the threshold, unless another is given.
+        certificate: what was certified of the threshold, which it then sets; one that certifies nothing sets none.
         backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.
 
     Threads may share a predictor: their calls take turns.
@@ -67,7 +67,9 @@ class Predictor(nn.Module):
         certificate: Certificate | None = None,
     ) -> None:
         super().__init__()
-        if certificate is not None and certificate.threshold is not None and threshold is None:
+        if certificate is not None and certificate.threshold is not None:
+            if threshold is not None and float(threshold) != certificate.threshold:
+                raise ValueError(f"threshold must be the certified one, {certificate.threshold}, or left out")
             threshold = certificate.threshold
         self.certificate = certificate
         FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer

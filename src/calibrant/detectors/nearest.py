@@ -47,10 +47,17 @@ class NearestScore(DistanceScore):
         index = torch.cat([index for _, index in parts], 1)
         rough, found = values.topk(min(2 * self.k, values.shape[1]), dim=1, largest=False)
         index = index.gather(1, found)
-        exact = torch.stack([(queries - references.points[one]).square().sum(1) for one in index.unbind(1)], 1)
+        exact = _exact(queries, references.points, index)
         squared, order = exact.masked_fill(rough.isinf(), torch.inf).topk(min(self.k, exact.shape[1]), 1, largest=False)
         return squared.sqrt(), index.gather(1, order)
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().config(), "k": self.k}
+
+
+def _exact(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
+    """||q_i - p_j||^2 of queries (M, D) and, for each, the points at `index` (M, n): (M, n)."""
+    if torch.compiler.is_exporting():  # one operation, where n of them would make a large program
+        return (queries[:, None] - points[index]).square().sum(2)
+    return torch.stack([(queries - points[one]).square().sum(1) for one in index.unbind(1)], 1)

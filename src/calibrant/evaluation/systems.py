@@ -23,6 +23,7 @@ _ARRAYS = {
     "predicted": "predicted",
     "label": "labels",
     "selection": "selection",
+    "trust": "trust",
     "ood_score": "ood_score",
     "count": "count",
 }

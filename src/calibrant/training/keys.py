@@ -75,10 +75,13 @@ def predict_inputs(scheme: Scheme, settings: Settings, data: TrainingData, paren
     }
 
 
-def calibrate_inputs(settings: Settings, parent: str) -> dict[str, Any]:
-    """What determines the calibrator of the predictions with the key `parent`."""
-    part = {} if settings.rule.name == "confidence" else {"part": settings.seed}
-    return {"stage": "calibrate", "parent": parent, "calibrator": identity(settings)["calibrator"], **part}
+def calibrate_inputs(settings: Settings, parent: str, part: int | None = None) -> dict[str, Any]:
+    """What determines the calibrator of the predictions with the key `parent`.
+
+    `part` is the number of validation examples that it is fitted to, where these are not all.
+    """
+    fitted_to = {} if part is None else {"part": [settings.seed, part]}
+    return {"stage": "calibrate", "parent": parent, "calibrator": identity(settings)["calibrator"], **fitted_to}
 
 
 def rule_inputs(

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
+from calibrant import backbones
 from calibrant.backbones.normalization import Normalize
 from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
 from calibrant.slots import build, options_of
+from calibrant.training.randomness import derive, seeded
 from calibrant.training.training_data import Examples, class_count
+
+
+def fresh_model(
+    train: Examples,
+    scheme: Scheme,
+    settings: Settings,
+    statistics: tuple[Tensor, Tensor] | None,
+    network: nn.Module | None = None,
+) -> nn.Module:
+    """The untrained model of `scheme`, around a copy of `network` or the backbone of the settings.
+
+    Its weights are the same for all schemes.
+    """
+    if network is not None:
+        network = copy.deepcopy(network)
+    else:
+        shape = tuple(train.take(torch.tensor([0]))[0].shape[1:])
+        with seeded(derive(settings.seed, "network")):
+            network = backbones.build(settings.backbone.name, shape, class_count(train))
+        if settings.backbone.weights is not None:
+            backbones.load_weights(network, settings.backbone.weights)
+    model = assemble(network, scheme, settings, statistics)
+    if settings.engine.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 def assemble(

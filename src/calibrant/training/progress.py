@@ -79,18 +79,24 @@ class TrainingBar:
 RowListener = Callable[[list[dict[str, Any]]], None]
 
 
-def row_listener(folder: Path, *, tensorboard: bool = False) -> RowListener:
-    """A function that is told all rows so far after every epoch and writes them into `folder`."""
+def row_listener(folder: Path | None, told: RowListener | None = None, *, tensorboard: bool = False) -> RowListener:
+    """A function that is given all rows so far after every epoch, writes them into `folder` and passes them to `told`.
+
+    Without a folder nothing is written.
+    """
     logger: Any = None
-    if tensorboard:
+    if tensorboard and folder is not None:
         from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
         logger = TensorBoardLogger(folder, name="tensorboard", version="")
 
     def listen(rows: list[dict[str, Any]]) -> None:
-        write_csv(folder / "metrics.csv", rows, durable=False)
+        if folder is not None:
+            write_csv(folder / "metrics.csv", rows, durable=False)
         if logger is not None:
             logger.log_metrics({name: value for name, value in rows[-1].items() if name != "epoch"}, rows[-1]["epoch"])
             logger.save()
+        if told is not None:
+            told(rows)
 
     return listen

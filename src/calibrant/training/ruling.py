@@ -1,18 +1,18 @@
 """The rule of a scheme that has no selector of its own: trust, or SIRC, on calibrated confidences and detectors.
 
 Four fifths of the validation data fit calibrator and rule; one fifth is kept for a certificate. The rule's outliers are
-some of D_u, which has not trained the network of a scheme without OCM; without D_u they are made from the validation
-inputs, and where none can be made the rule is SIRC, which needs none.
+some of D_u, which has not trained the network of a scheme without OCM, and others of D_u are kept for a certificate.
+Without D_u they are made from the validation inputs, and where none can be made the rule is SIRC, which needs none.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator
 from calibrant.config.groups import RuleSettings
@@ -25,6 +25,7 @@ from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.selective import SIRC, BaseSelector, Certificate, Trust
+from calibrant.slots import lookup
 from calibrant.training.predicting import InOrder, predict
 from calibrant.training.randomness import derive
 from calibrant.training.selecting import Selection
@@ -32,6 +33,9 @@ from calibrant.training.training_data import Examples, TrainingData
 
 RULES: Mapping[str, type[BaseSelector]] = {"Trust": Trust, "SIRC": SIRC}
 STATE = "rule.safetensors"
+FEWEST = 20  # validation examples that a rule is fitted to
+_FEW = 100  # of fewer validation examples a fifth certifies next to nothing
+FOLDS = 5  # of trust's cross-validation
 _MOST = 1000  # outliers for the rule, and as many for its certificate
 _SHARE = 0.8  # of the validation data, for fitting
 
@@ -46,17 +50,20 @@ class RuleOutliers:
 
 
 def fitting_part(settings: Settings, count: int) -> Tensor:
-    """Which of `count` validation examples fit calibrator and rule; the others are kept for the certificate."""
-    return _order(count, settings.seed, "validation")[: _cut(count)]
+    """Which of `count` validation examples fit calibrator and rule.
+
+    Four fifths, or all where there are fewer than 100 and no certificate is asked for.
+    """
+    return _order(count, settings.seed, "validation")[: _cut(settings, count)]
 
 
 def certifying_part(settings: Settings, count: int) -> Tensor:
-    """Which of `count` validation examples nothing is fitted to."""
-    return _order(count, settings.seed, "validation")[_cut(count) :]
+    """Which of `count` validation examples nothing is fitted to: all others."""
+    return _order(count, settings.seed, "validation")[_cut(settings, count) :]
 
 
-def _cut(count: int) -> int:
-    return max(1, int(_SHARE * count))
+def _cut(settings: Settings, count: int) -> int:
+    return count if count < _FEW and settings.rule.max_error is None else int(_SHARE * count)
 
 
 def _order(count: int, seed: int, purpose: str) -> Tensor:
@@ -65,22 +72,33 @@ def _order(count: int, seed: int, purpose: str) -> Tensor:
 
 
 def rule_outliers(data: TrainingData, settings: Settings) -> RuleOutliers:
-    """Those of D_u, or made from the validation inputs; none for SIRC, and where none can be made."""
-    if settings.rule.name == "sirc":
-        return RuleOutliers(None)
+    """Those of D_u, or made from the validation inputs; none where they are not needed or cannot be made."""
+    needed = (settings.rule.name == "trust", settings.rule.max_error is not None)
     if data.uncertainty is not None:
-        order = _order(len(data.uncertainty), settings.seed, "outliers")
-        part = min(_MOST, max(1, len(order) // 2))
-        both = (data.uncertainty.subset(order[:part]), data.uncertainty.subset(order[part : 2 * part]))
-        return RuleOutliers(*both, data.uncertainty.name or "D_u")
-    held_out, seed = data.validation, derive(settings.seed, "rule", "synthetic")
-    parts = [pick(settings, len(held_out)) for pick in (fitting_part, certifying_part)]
+        fitting, certifying = (p if n else None for p, n in zip(_divided(data.uncertainty, settings), needed))
+        return RuleOutliers(fitting, certifying, data.uncertainty.name or "D_u")
+    indices = [pick(settings, len(data.validation)) for pick in (fitting_part, certifying_part)]
+    seed = derive(settings.seed, "rule", "synthetic")
     try:
-        made = [_made(held_out.subset(index), settings.rule, seed + k) for k, index in enumerate(parts)]
+        made = [
+            _made(data.validation.subset(index), settings.rule, seed + k) if wanted else None
+            for k, (index, wanted) in enumerate(zip(indices, needed))
+        ]
     except DataError as error:
-        warnings.warn(f"{error}; the rule is SIRC, whose output is no probability", stacklevel=2)
+        if settings.rule.synthesizers is not None:
+            raise
+        reason = str(error).partition(";")[0]
+        warnings.warn(f"{reason}: the rule is SIRC, whose output is no probability", stacklevel=2)
         return RuleOutliers(None)
     return RuleOutliers(made[0], made[1], "synthetic outliers")
+
+
+def _divided(uncertainty: Examples, settings: Settings) -> tuple[Examples, Examples | None]:
+    """Examples of D_u for the rule, at most 1,000, and as many others for its certificate; of 20 all fit the rule."""
+    order = _order(len(uncertainty), settings.seed, "outliers")
+    part = min(_MOST, len(order), max(FEWEST, len(order) // 2))
+    others = order[part : 2 * part]
+    return uncertainty.subset(order[:part]), uncertainty.subset(others) if len(others) else None
 
 
 def _made(part: Examples, settings: RuleSettings, seed: int) -> ArrayData:
@@ -103,28 +121,30 @@ def fit_rule(
     stage: Stage,
     settings: Settings,
     validation: Predictions,
+    detectors: Sequence[str],
     outliers: RuleOutliers,
     say: Callable[[Examples], Predictions],
-) -> None:
+) -> tuple[BaseSelector, Certificate | None]:
     """Fit the rule, set its threshold, certify it where the settings ask for that, and make it the result of `stage`.
 
-    `say` predicts outliers.
+    `detectors` names the scores that the rule may read; `say` predicts outliers.
     """
     part = validation[fitting_part(settings, len(validation))]
     rule: BaseSelector
     if outliers.fitting is None:
-        rule = SIRC(settings.rule.detectors[0]).fit(part)
+        rule = SIRC(detectors[0]).fit(part)
     else:
-        rule = Trust(settings.rule.share, seed=settings.seed).fit(part, say(outliers.fitting), settings.rule.detectors)
+        rule = Trust(settings.rule.share, folds=FOLDS, seed=settings.seed).fit(part, say(outliers.fitting), detectors)
     set_threshold(rule, settings.rule)
     certificate = None
     if settings.rule.max_error is not None:
         if outliers.certifying is None:
-            raise ValueError("rule.max_error needs outliers to certify with; name some with --uncertainty")
+            raise ValueError("rule.max_error needs outliers to certify with: give some as uncertainty data")
         certificate = certified(rule, settings, validation, say(outliers.certifying), outliers.population)
-    certificate_record = None if certificate is None else certificate.to_dict()
-    about = {"kind": type(rule).__name__, "config": rule.config(), "certificate": certificate_record}
+    content = None if certificate is None else certificate.to_dict()
+    about = {"kind": type(rule).__name__, "config": rule.config(), "certificate": content}
     stage.finish(about, {STATE: rule.state_dict()})
+    return rule, certificate
 
 
 def kept_rule(stage: Stage) -> tuple[BaseSelector, Certificate | None]:
@@ -182,10 +202,52 @@ def set_threshold(rule: BaseSelector, settings: RuleSettings) -> None:
         rule.threshold(0.9 if settings.coverage is None else settings.coverage)
 
 
-def check_rule(settings: Settings, scheme: Scheme) -> None:
-    """Refuse a rule that a scheme cannot have."""
-    if scheme.ocm and not scheme.selective and settings.rule.name != "confidence":
+def reading_rule(settings: Settings, network: nn.Module) -> Settings:
+    """`settings` with the rule's detectors as the outlier scores.
+
+    Those that read features are left out where `network` has no linear layer to take them from.
+    """
+    layers = settings.backbone.feature_layer is not None or any(isinstance(m, nn.Linear) for m in network.modules())
+    named = settings.rule.detectors
+    chosen = named if layers else tuple(n for n in named if "features" not in lookup("detector", n).reads)
+    if not chosen:
         raise ValueError(
-            f"rule.name={settings.rule.name} is for schemes without OCM: after OCM the detectors know D_u from training"
+            "rule.detectors all read features, but the network has no linear layer to take them from; name one of"
+            " logits, such as energy, or set backbone.feature_layer"
+        )
+    options = {name: values for name, values in settings.outliers.options.items() if name in chosen}
+    outliers = settings.outliers.model_copy(update={"scores": chosen, "options": options})
+    return settings.model_copy(update={"outliers": outliers})
+
+
+def enough(settings: Settings, count: int) -> bool:
+    """Whether a rule can be fitted with `count` validation examples; if not, warns that the confidence decides."""
+    part = len(fitting_part(settings, count))
+    if part < FEWEST:
+        short = f"{part} validation examples are too few to fit {settings.rule.name} to: about {FEWEST} are needed"
+        warnings.warn(f"{short}; the confidence decides instead, and every answer is accepted", stacklevel=3)
+    return part >= FEWEST
+
+
+def check_rule(settings: Settings, scheme: Scheme, data: TrainingData) -> None:
+    """Refuse a rule that `scheme` cannot have, or that cannot be fitted or certified with `data`."""
+    rule, outliers = settings.rule, data.uncertainty
+    if scheme.selective:
+        return
+    if rule.name == "confidence":
+        if rule.max_error is not None:
+            raise ValueError("rule.max_error needs rule.name=trust or rule.name=sirc: the confidence is not certified")
+        return
+    if scheme.ocm:
+        raise ValueError(
+            f"rule.name={rule.name} is for schemes without OCM: after OCM the detectors know D_u from training"
             f" and miss other outliers; train {scheme.base}"
         )
+    if rule.name == "trust" and outliers is not None and len(outliers) < FOLDS:
+        raise ValueError(f"{len(outliers)} outliers are too few to fit trust to: give about {FEWEST}, or none at all")
+    if rule.max_error is None:
+        return
+    if outliers is not None and len(outliers) <= FEWEST:
+        raise ValueError(f"rule.max_error needs more than {FEWEST} outliers: the first {FEWEST} fit the rule")
+    if (part := len(fitting_part(settings, len(data.validation)))) < FEWEST:
+        raise ValueError(f"rule.max_error needs more validation data: {part} examples are too few to fit a rule to")

@@ -1,4 +1,4 @@
-"""The chain of stages over one run directory: fit, fine-tune, predict, calibrate, score, select; each run once."""
+"""The chain of stages over one run directory: fit, fine-tune, predict, score, calibrate, select or rule; each once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
-from calibrant.backbones import build, load_weights
 from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
@@ -22,41 +20,19 @@ from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.run import MemoryRun, Run
 from calibrant.runs.stages import Stage
-from calibrant.training import keys
+from calibrant.training import keys, ruling, selecting
 from calibrant.training.calibrating import build_calibrator, calibrate_sets, fit_calibrator, kept_calibrator
+from calibrant.training.checking import check_schemes
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
-from calibrant.training.models import assemble, check_outputs, input_statistics
+from calibrant.training.models import check_outputs, fresh_model, input_statistics
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
-from calibrant.training.ruling import (
-    check_rule,
-    fit_rule,
-    fitting_part,
-    kept_rule,
-    predict_outliers,
-    rule_outliers,
-    rule_selection,
-)
-from calibrant.training.selecting import (
-    Scored,
-    Selection,
-    build_scorer,
-    build_selector,
-    calibrate_scored,
-    confidence_selection,
-    fit_selector,
-    keep_scores,
-    kept_scores,
-    kept_selector,
-    score_sets,
-    selection_of,
-)
 from calibrant.training.snapshots import Saver
-from calibrant.training.train_stage import StageTask, stage_objective, train_stage
-from calibrant.training.training_data import TrainingData, class_count
+from calibrant.training.train_stage import StageTask, train_stage
+from calibrant.training.training_data import TrainingData
 from calibrant.training.validation import validate
 
 MODEL = "model.safetensors"
@@ -110,24 +86,17 @@ class Workspace:
         """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
         return self.selection(scheme).predictions
 
-    def selection(self, scheme: Scheme | str) -> Selection:
-        """What decides for `scheme`, and its predictions."""
+    def selection(self, scheme: Scheme | str) -> selecting.Selection:
+        """What decides for `scheme`, and its predictions: its selector, or else what `rule.name` says."""
         scheme = Scheme.parse(scheme)
-        if not scheme.selective and self.settings.rule.name != "confidence":
+        if scheme.selective:
+            return self._selected(scheme)
+        ruling.check_rule(self.settings, scheme, self.data)
+        if self.settings.rule.name != "confidence" and ruling.enough(self.settings, len(self.data.validation)):
             return self._ruled(scheme)
-        if not scheme.selective:
-            predictions = self._predicted(scheme)
-            _, calibrator = self._calibrator(scheme, predictions)
-            return confidence_selection(calibrate_sets(calibrator, predictions), calibrator)
-        scored_stage, scored = self._scored(_unselective(scheme))
-        key, calibrator = self._calibrator(_unselective(scheme), scored.predictions)
-        scored = calibrate_scored(calibrator, scored, build_selector(self.settings.selector, self.settings.seed))
-        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(self.settings, scored_stage.key, key))
-        with self._held(stage) as to_do:
-            if to_do and self.fabric.is_global_zero:
-                fitted = fit_selector(stage, self.settings.selector, scored, self.settings.seed)
-                return selection_of(fitted, scored, calibrator)
-        return selection_of(kept_selector(stage), scored, calibrator)
+        predictions = self._predicted(scheme)
+        _, calibrator = self._calibrator(scheme, predictions)
+        return selecting.confidence_selection(calibrate_sets(calibrator, predictions), calibrator)
 
     def history(self, scheme: Scheme | str) -> list[dict[str, float]]:
         """The metrics of the fit or fine-tune of `scheme`, one row per epoch."""
@@ -169,11 +138,10 @@ class Workspace:
     def check(self, *schemes: Scheme | str) -> list[Scheme]:
         """`schemes`, refused where settings, options or data do not fit them, before anything is trained."""
         wanted = [Scheme.parse(scheme) for scheme in schemes]
-        self._check(wanted)
-        for scheme in wanted:
-            stage_objective(scheme, self.settings, num_data=1)
-            with seeded(0):
-                self._fresh(scheme)
+        check_schemes(wanted, self.data, self.settings)
+        with seeded(0):
+            for scheme in wanted:
+                self._fresh(scheme)  # refuses options of the posterior that do not fit
         return wanted
 
     def train(self, *schemes: Scheme | str) -> dict[str, dict[str, Predictions]]:
@@ -206,56 +174,77 @@ class Workspace:
                     return keep_predictions(stage, made)
         return kept_predictions(stage, self.data)
 
-    def _scored(self, scheme: Scheme) -> tuple[Stage, Scored]:
+    def _scored(self, scheme: Scheme) -> tuple[Stage, selecting.Scored]:
         """The predictions of an unselective `scheme` with their outlier scores, and the stage that holds these.
 
         The passes over the data that score also predict, so the predict stage is written along, if it is missing.
         """
         predicted = self._predict_stage(scheme)
-        stage = self.run.stage(f"score-{scheme}", keys.score_inputs(self.settings, predicted.key))
+        settings, progress = self.settings, self.progress
+        stage = self.run.stage(f"score-{scheme}", keys.score_inputs(settings, predicted.key))
         if not agree(stage.finished, self.fabric):
             ensemble = self.ensemble(scheme)
             with self._held(predicted) as predict_too, self._held(stage) as to_do:
                 if to_do and self.fabric.is_global_zero:
-                    made = score_sets(ensemble, self.data, self.settings, about=stage.name, progress=self.progress)
+                    made = selecting.score_sets(ensemble, self.data, settings, about=stage.name, progress=progress)
                     if predict_too:
                         keep_predictions(predicted, made.predictions)
-                    return stage, keep_scores(stage, made)
-            return stage, kept_scores(stage, kept_predictions(predicted, self.data))  # no rank waits for another here
-        return stage, kept_scores(stage, self._predicted(scheme))
+                    return stage, selecting.keep_scores(stage, made)
+            kept = kept_predictions(predicted, self.data)  # no rank waits for another here
+            return stage, selecting.kept_scores(stage, kept)
+        return stage, selecting.kept_scores(stage, self._predicted(scheme))
 
-    def _calibrator(self, scheme: Scheme, predictions: dict[str, Predictions]) -> tuple[str | None, Calibrator | None]:
-        """The key and the result of the stage that calibrates an unselective `scheme`, if one does."""
+    def _calibrator(
+        self, scheme: Scheme, predictions: dict[str, Predictions], part: Tensor | None = None
+    ) -> tuple[str | None, Calibrator | None]:
+        """The key and the result of the stage that calibrates an unselective `scheme`, if one does.
+
+        It is fitted to the validation examples at `part`, all by default.
+        """
         calibrator = build_calibrator(self.settings.calibrator)
         if calibrator is None:
             return None, None
-        parent = self._predict_stage(scheme).key
-        stage = self.run.stage(f"calibrate-{scheme}", keys.calibrate_inputs(self.settings, parent))
+        parent, size = self._predict_stage(scheme).key, None if part is None else len(part)
+        stage = self.run.stage(f"calibrate-{scheme}", keys.calibrate_inputs(self.settings, parent, size))
         with self._held(stage) as to_do:
             if to_do and self.fabric.is_global_zero:
                 held_out = predictions["validation"]
-                if self.settings.rule.name != "confidence":
-                    held_out = held_out[fitting_part(self.settings, len(held_out))]
-                return stage.key, fit_calibrator(stage, calibrator, held_out)
+                return stage.key, fit_calibrator(stage, calibrator, held_out if part is None else held_out[part])
         return stage.key, kept_calibrator(stage, self.settings.calibrator.name)
 
-    def _ruled(self, scheme: Scheme) -> Selection:
+    def _selected(self, scheme: Scheme) -> selecting.Selection:
+        """What decides for a selective `scheme`: the paper's selector."""
+        settings = self.settings
+        scored_stage, scored = self._scored(_unselective(scheme))
+        key, calibrator = self._calibrator(_unselective(scheme), scored.predictions)
+        selector = selecting.build_selector(settings.selector, settings.seed)
+        scored = selecting.calibrate_scored(calibrator, scored, selector)
+        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(settings, scored_stage.key, key))
+        with self._held(stage) as to_do:
+            if to_do and self.fabric.is_global_zero:
+                fitted = selecting.fit_selector(stage, settings.selector, scored, settings.seed)
+                return selecting.selection_of(fitted, scored, calibrator)
+        return selecting.selection_of(selecting.kept_selector(stage), scored, calibrator)
+
+    def _ruled(self, scheme: Scheme) -> selecting.Selection:
         """What decides for an unselective `scheme` whose answers a rule accepts."""
-        check_rule(self.settings, scheme)
-        reading = self.with_settings(f"outliers.scores={list(self.settings.rule.detectors)}")
+        settings, reading = self.settings, copy.copy(self)
+        reading.settings = ruling.reading_rule(settings, self._fresh(Scheme()))
+        outliers = ruling.rule_outliers(self.data, settings)
         scored_stage, scored = reading._scored(scheme)
-        key, calibrator = self._calibrator(scheme, scored.predictions)
-        predictions, outliers = calibrate_sets(calibrator, scored.predictions), rule_outliers(self.data, self.settings)
-        inputs = keys.rule_inputs(self.settings, scored_stage.key, key, outliers.fitting, outliers.certifying)
+        part = ruling.fitting_part(settings, len(self.data.validation))
+        key, calibrator = self._calibrator(scheme, scored.predictions, part)
+        predictions = calibrate_sets(calibrator, scored.predictions)
+        inputs = keys.rule_inputs(settings, scored_stage.key, key, outliers.fitting, outliers.certifying)
         stage = self.run.stage(f"rule-{scheme}", inputs)
         if not agree(stage.finished, self.fabric):
-            ensemble = self.ensemble(scheme)
+            say = partial(ruling.predict_outliers, self.ensemble(scheme), scored.scorer, calibrator, settings=settings)
             with self._held(stage) as to_do:
                 if to_do and self.fabric.is_global_zero:
-                    say = partial(predict_outliers, ensemble, scored.scorer, calibrator, settings=self.settings)
-                    fit_rule(stage, self.settings, predictions["validation"], outliers, say)
-        rule, certificate = kept_rule(stage)
-        return rule_selection(rule, scored.scorer, predictions, calibrator, certificate)
+                    names = scored.scorer.scores
+                    ruling.fit_rule(stage, settings, predictions["validation"], names, outliers, say)
+        rule, certificate = ruling.kept_rule(stage)
+        return ruling.rule_selection(rule, scored.scorer, predictions, calibrator, certificate)
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
         inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
@@ -273,7 +262,8 @@ class Workspace:
 
     def _trained(self, scheme: Scheme) -> Stage:
         """The finished fit or fine-tune of `scheme`."""
-        self._check([scheme])
+        if scheme.ocm:
+            self.data.outliers_for(scheme)
         stage = self.stage(scheme)
         if not agree(stage.finished, self.fabric):
             start = None if scheme.parent is None else self.model(scheme.parent)
@@ -308,39 +298,12 @@ class Workspace:
 
     def _listener(self, scheme: Scheme, stage: Stage) -> Callable[[list[EpochRow]], None]:
         """What hears of the rows after every epoch: the files of the stage, if it has any, and `on_epoch`."""
-        write = row_listener(stage.path, tensorboard=self.settings.engine.tensorboard) if stage.path else None
-
-        def listen(rows: list[EpochRow]) -> None:
-            if write is not None:
-                write(rows)
-            if self.on_epoch is not None:
-                self.on_epoch(scheme, rows)
-
-        return listen
+        told = None if self.on_epoch is None else partial(self.on_epoch, scheme)
+        return row_listener(stage.path, told, tensorboard=self.settings.engine.tensorboard)
 
     def _fresh(self, scheme: Scheme) -> nn.Module:
         """The untrained model of `scheme`: the same weights for all of them."""
-        if self.network is not None:
-            network = copy.deepcopy(self.network)
-        else:
-            shape, classes = self.data.train.take(torch.tensor([0]))[0].shape[1:], class_count(self.data.train)
-            with seeded(derive(self.settings.seed, "network")):
-                network = build(self.settings.backbone.name, tuple(shape), classes)
-            if self.settings.backbone.weights is not None:
-                load_weights(network, self.settings.backbone.weights)
-        model = assemble(network, scheme, self.settings, self._statistics)
-        if self.settings.engine.channels_last:
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return model
-
-    def _check(self, schemes: list[Scheme]) -> None:
-        for scheme in schemes:
-            check_rule(self.settings, scheme)
-            if scheme.ocm:
-                self.data.outliers_for(scheme)
-            if scheme.selective:
-                build_scorer(self.settings.outliers, self.settings.seed)  # both refuse options that do not fit
-                build_selector(self.settings.selector, self.settings.seed)
+        return fresh_model(self.data.train, scheme, self.settings, self._statistics, self.network)
 
 
 def _unselective(scheme: Scheme | str) -> Scheme:
