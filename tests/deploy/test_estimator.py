@@ -388,3 +388,14 @@ def test_the_rule_is_the_one_asked_for(table, settings, kind):
     classifier = default(mlp(), **{"epochs": 2, **settings}).fit(*table)
     assert type(classifier.predictor_.selector) is kind
     assert (classifier.decide(table[0][:3]).trust is None) == (kind is not Trust)
+
+
+def test_a_trained_network_is_left_as_it_is_and_sees_its_inputs_as_they_are():
+    generator = torch.Generator().manual_seed(0)
+    X = 3 + 2 * torch.randn(300, 4, generator=generator)
+    y = (X[:, 0] > 3).long()
+    trained = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    fitted = CalibratedClassifier(trained, epochs=0, device="cpu").fit(X, y)
+    temperature = fitted.predictor_.calibrator.temperature_
+    expected = (trained(X) / temperature).softmax(-1).detach().numpy()
+    np.testing.assert_allclose(fitted.predict_proba(X), expected, atol=1e-5)

@@ -47,7 +47,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
     Args:
         module: returns logits (B, C) for a batch of inputs. Its weights are the start of every `fit`, which trains a
             copy: fitting twice gives the same result, and `module` itself never changes. Inputs are normalized inside
-            the model, but for tokens.
+            the model, but for tokens, and unless `epochs` is 0.
         scheme: None for the default above, or a scheme of the paper, such as "FNN", "CBNN-OCM" or "SCBNN"; those with
             OCM need `uncertainty` in `fit`.
         epochs, batch_size, rate: of the fit; with 0 epochs a trained network stays as it is. Fine-tuning takes a fifth
@@ -198,6 +198,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         paper = self.scheme is not None
         calibrator = self.calibrator or ("none" if paper else "temperature")
         own = {
+            "data": {"normalize": int(self.epochs) != 0},  # a trained network takes its inputs as they are
             "fit": {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate},
             "finetune": {"epochs": max(1, int(self.epochs) // 5), "gamma": self.gamma},
             "calibration": {"weight": self.calibration_weight},
