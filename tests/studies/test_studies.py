@@ -120,7 +120,7 @@ def test_tables_regenerate_from_the_records_alone(lab, tmp_path):
                 again = (tmp_path / study.name / f"{table.name}.{kind}").read_bytes()
                 assert again == (lab.results / study.name / f"{table.name}.{kind}").read_bytes()
                 compared += 1
-    assert compared == 2 * (len(STUDIES) + 3)  # cost has two tables, backbone three
+    assert compared == 2 * (len(STUDIES) + 6)  # cost has two tables, backbone three, trust four
 
 
 def test_everything_else_regenerates_too(lab, tmp_path):
