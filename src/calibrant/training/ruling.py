@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator
-from calibrant.config.groups import RuleSettings
 from calibrant.config.loading import Settings
+from calibrant.config.rule_settings import RuleSettings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, DataError
 from calibrant.data.synthetic import synthesize
