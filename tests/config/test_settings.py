@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from calibrant.config import dependence
 from calibrant.config.dependence import identity
-from calibrant.config.groups import ByFamily
 from calibrant.config.loading import Settings, load_settings, profiles, setting_names
+from calibrant.config.values import ByFamily
 
 
 @pytest.mark.parametrize("profile", profiles())

@@ -64,8 +64,8 @@ def test_nothing_runs_twice(trained, monkeypatch):
         raise AssertionError("a finished stage was run again")
 
     monkeypatch.setattr("calibrant.training.workspace.train_stage", refuse)
-    for name in ("predict_sets", "score_sets", "fit_selector"):
-        monkeypatch.setattr(f"calibrant.training.workspace.{name}", refuse)
+    for name in ("workspace.predict_sets", "selecting.score_sets", "selecting.fit_selector"):
+        monkeypatch.setattr(f"calibrant.training.{name}", refuse)
     again = Workspace(workspace.data, workspace.settings, workspace.run.root).train("SCBNN-OCM", "BNN")
     assert torch.equal(again["BNN"]["test"].probabilities, outputs["BNN"]["test"].probabilities)
 

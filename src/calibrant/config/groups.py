@@ -6,26 +6,26 @@ Loss weights are in the one convention of this library, means over the batch:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from calibrant.slots import check, names
-
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
-PosteriorName = Annotated[str, AfterValidator(partial(check, "posterior"))]
-RegularizerName = Annotated[str, AfterValidator(partial(check, "regularizer"))]
-DetectorName = Annotated[str, AfterValidator(partial(check, "detector"))]
-SynthesizerName = Annotated[str, AfterValidator(partial(check, "synthesizer"))]
-ObjectiveName = Annotated[str, AfterValidator(partial(check, "objective"))]
-CalibratorName = Annotated[str, AfterValidator(partial(check, "calibrator"))]
-Options = dict[str, bool | int | float | str | None]
-Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true"]
+from calibrant.config.values import (
+    ByFamily,
+    CalibratorName,
+    Count,
+    DetectorName,
+    Fraction,
+    Group,
+    NonNegative,
+    ObjectiveName,
+    Options,
+    Positive,
+    PosteriorName,
+    Precision,
+    RegularizerName,
+)
+from calibrant.slots import names
 
 # Of both training stages, which differ in the defaults.
 Epochs = Annotated[int, Field(ge=0, description="passes over the training data; 0: the network stays as it is")]
@@ -39,32 +39,6 @@ Schedule = Annotated[
 FinalFraction = Annotated[
     float, Field(ge=0, allow_inf_nan=False, description="cosine, one-cycle: the last rate over the first or highest")
 ]
-
-
-class Group(BaseModel):
-    """Settings that belong together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
-class ByFamily(Group):
-    """A number for frequentist and one for Bayesian networks; a bare number sets both.
-
-    >>> ByFamily.model_validate(2.0).bayesian
-    2.0
-    """
-
-    frequentist: NonNegative | None
-    bayesian: NonNegative | None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _both(cls, value: Any) -> Any:
-        return value if isinstance(value, (Mapping, ByFamily)) else {"frequentist": value, "bayesian": value}
-
-    def of(self, family: str) -> float | None:
-        """The number of `family`, `"frequentist"` or `"bayesian"`."""
-        return self.bayesian if family == "bayesian" else self.frequentist
 
 
 class DataSettings(Group):
@@ -277,50 +251,6 @@ class SelectorSettings(Group):
     views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")
     coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="of the threshold that is saved")
     threshold: Literal["validation", "test"] = Field(default="validation", description="data that sets the threshold")
-
-
-class RuleSettings(Group):
-    """What decides for a scheme without a selector: which answers to accept, and from which trust on."""
-
-    name: Literal["confidence", "trust", "sirc"] = Field(
-        default="confidence",
-        description="confidence; trust, fitted to D_u or synthetic outliers; sirc, without any",
-    )
-    share: Fraction = Field(default=0.1, description="trust: assumed share of outliers in the stream")
-    detectors: tuple[DetectorName, ...] = Field(
-        default=("knn", "energy", "gen"),
-        min_length=1,
-        description="trust: those that may enter; sirc: the first",
-    )
-    synthesizers: tuple[SynthesizerName, ...] | None = Field(
-        default=None, description="how outliers are made where there is no D_u; null: by kind of data"
-    )
-    error: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.1, description="trust: accept where the answer is wrong with at most this probability"
-    )
-    coverage: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="of the threshold that is saved; null: by error, or 0.9 for sirc"
-    )
-    max_error: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="certificate: error among accepted ID inputs; null: no certificate"
-    )
-    max_outliers: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="certificate: share of outliers that are accepted; null: no certificate"
-    )
-    min_coverage: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="certificate: ID coverage; null: not promised"
-    )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.1, description="certificate: probability that it does not hold"
-    )
-
-    @model_validator(mode="after")
-    def _both(self) -> RuleSettings:
-        if (self.max_error is None) != (self.max_outliers is None):
-            raise ValueError("a certificate needs both rule.max_error and rule.max_outliers")
-        if self.max_error is None and self.min_coverage is not None:
-            raise ValueError("rule.min_coverage is part of a certificate, which needs rule.max_error as well")
-        return self
 
 
 class ReportSettings(Group):

@@ -22,13 +22,13 @@ from calibrant.config.groups import (
     EngineSettings,
     FinetuneSettings,
     FitSettings,
-    Group,
     OutlierSettings,
     PosteriorSettings,
     ReportSettings,
-    RuleSettings,
     SelectorSettings,
 )
+from calibrant.config.rule_settings import RuleSettings
+from calibrant.config.values import Group
 from calibrant.slots import is_loaded
 
 _NAMING = ("regularizer", "scores", "name", "family", "objective")  # the settings that `options` beside them belong to

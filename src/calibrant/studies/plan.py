@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.config.groups import NonNegative, Positive
 from calibrant.config.loading import parse_overrides, sentence
+from calibrant.config.values import NonNegative, Positive
 
 Coverage = Annotated[float, Field(gt=0, le=1)]
 PREFIX = "study."

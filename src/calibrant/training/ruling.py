@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator
-from calibrant.config.groups import RuleSettings
 from calibrant.config.loading import Settings
+from calibrant.config.rule_settings import RuleSettings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, DataError
 from calibrant.data.synthetic import synthesize
@@ -124,7 +124,7 @@ def fit_rule(
     detectors: Sequence[str],
     outliers: RuleOutliers,
     say: Callable[[Examples], Predictions],
-) -> tuple[BaseSelector, Certificate | None]:
+) -> None:
     """Fit the rule, set its threshold, certify it where the settings ask for that, and make it the result of `stage`.
 
     `detectors` names the scores that the rule may read; `say` predicts outliers.
@@ -144,7 +144,6 @@ def fit_rule(
     content = None if certificate is None else certificate.to_dict()
     about = {"kind": type(rule).__name__, "config": rule.config(), "certificate": content}
     stage.finish(about, {STATE: rule.state_dict()})
-    return rule, certificate
 
 
 def kept_rule(stage: Stage) -> tuple[BaseSelector, Certificate | None]:
@@ -179,10 +178,10 @@ def certified(
 @torch.no_grad()
 def rule_selection(
     rule: BaseSelector,
+    certificate: Certificate | None,
     scorer: OutlierScores,
     predictions: Mapping[str, Predictions],
     calibrator: Calibrator | None,
-    certificate: Certificate | None = None,
 ) -> Selection:
     """`rule` with what it says of calibrated and scored `predictions`."""
 

@@ -241,10 +241,8 @@ class Workspace:
             say = partial(ruling.predict_outliers, self.ensemble(scheme), scored.scorer, calibrator, settings=settings)
             with self._held(stage) as to_do:
                 if to_do and self.fabric.is_global_zero:
-                    names = scored.scorer.scores
-                    ruling.fit_rule(stage, settings, predictions["validation"], names, outliers, say)
-        rule, certificate = ruling.kept_rule(stage)
-        return ruling.rule_selection(rule, scored.scorer, predictions, calibrator, certificate)
+                    ruling.fit_rule(stage, settings, predictions["validation"], scored.scorer.scores, outliers, say)
+        return ruling.rule_selection(*ruling.kept_rule(stage), scored.scorer, predictions, calibrator)
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
         inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
