@@ -295,7 +295,7 @@ def test_a_measure_and_the_module_itself_change_no_key() -> None:
         ("calibration.options.pwoer=1", "regularizer own_gap has no option 'pwoer'; it has power"),
         ("posterior.options.sdt=1", "posterior own_jitter has no option 'sdt'; it has std"),
         ("calibrator.options.shrae=1", "calibrator own_mixing has no option 'shrae'; it has share"),
-        ("outliers.options={own_radius: {q: 1}}", "detector own_radius has no option 'q'; it has p, standardise"),
+        ("outliers.options={own_radius: {q: 1}}", "detector own_radius has no option 'q'; it has p, standardize"),
         ("selector.options.pnealty=1", "objective own_brier has no option 'pnealty'; it has penalty"),
         ("data.source=own_bars?cuont=3", "own_bars has no option 'cuont'; it has count, shift"),
         ("data.source=own_bars?path=3", "own_bars has no option 'path'; it has count, shift"),

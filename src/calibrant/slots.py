@@ -193,7 +193,7 @@ def load_plugins(modules: Iterable[str]) -> None:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            if error.name is None or not module.startswith(error.name):
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the plugin is there; what it imports is not
             where = "is it on PYTHONPATH, or in this folder?"
             raise ValueError(f"plugin {module} cannot be imported: there is no module {error.name}; {where}") from None

@@ -138,7 +138,7 @@ def test_an_output_folder_that_cannot_be_written_is_refused(call: Caller, tmp_pa
 def test_ocm_without_outliers_is_refused(call: Caller, tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=np.random.default_rng(0).normal(size=(50, 4)), y=np.arange(50) % 2)
     arguments = ["train", "--data", tmp_path / "own.npz", "-o", "data.validation=10", "--out", tmp_path / "r"]
-    assert "SCBNN-OCM needs unlabelled outliers" in call.refused(*arguments)
+    assert "SCBNN-OCM needs unlabeled outliers" in call.refused(*arguments)
     assert not (tmp_path / "r" / "stages").exists()
 
 

@@ -58,7 +58,7 @@ def test_data_says_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
 def test_data_looks_into_a_source(call: Caller, tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((7, 3), np.float32), y=np.array(["b", "a", "a", "b", "a", "b", "b"]))
     found = json.loads(call("data", tmp_path / "own.npz", "--json").out)
-    assert found["all"] == {"inputs": [7, 3], "type": "float32", "labelled": True}
+    assert found["all"] == {"inputs": [7, 3], "type": "float32", "labeled": True}
     assert found["classes"] == ["a", "b"]
     assert "500 inputs of 1 x 8 x 8, uint8, with labels" in call("data", "embedded").out
 

@@ -13,11 +13,11 @@ from calibrant.data import ArrayData, DataError, DatasetData, as_data, channel_s
 
 
 def test_is_a_torch_dataset_with_and_without_labels() -> None:
-    labelled = ArrayData(torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 0, 1]))
-    inputs, labels = next(iter(DataLoader(labelled, batch_size=4)))
-    assert torch.equal(inputs, labelled.inputs)
+    labeled = ArrayData(torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 0, 1]))
+    inputs, labels = next(iter(DataLoader(labeled, batch_size=4)))
+    assert torch.equal(inputs, labeled.inputs)
     assert torch.equal(labels, torch.tensor([0, 1, 0, 1]))
-    assert torch.equal(next(iter(DataLoader(ArrayData(labelled.inputs), batch_size=4))), labelled.inputs)
+    assert torch.equal(next(iter(DataLoader(ArrayData(labeled.inputs), batch_size=4))), labeled.inputs)
 
 
 def test_subset_keeps_pairs_together() -> None:

@@ -222,8 +222,8 @@ def test_parquet_of_features(tmp_path: Path) -> None:
     assert [name for ids, _ in batches for name in ids] == [f"row {i}" for i in range(10)]
     assert max(len(ids) for ids, _ in batches) == 3
     assert torch.equal(torch.cat([inputs for _, inputs in batches]), data.inputs)
-    unlabelled = write_parquet(tmp_path / "p.parquet", a=np.arange(3.0), b=np.arange(3))
-    assert [ids for ids, _ in iter_batches(f"parquet:{unlabelled}?label=kind")] == [["0", "1", "2"]]
+    unlabeled = write_parquet(tmp_path / "p.parquet", a=np.arange(3.0), b=np.arange(3))
+    assert [ids for ids, _ in iter_batches(f"parquet:{unlabeled}?label=kind")] == [["0", "1", "2"]]
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -62,10 +62,10 @@ def test_what_is_said_comes_from_the_members_seen() -> None:
         torch.testing.assert_close(decision.predictions.columns()[row], torch.cat(first).mean(0), atol=1e-4, rtol=1e-4)
 
 
-def simulate(centre: Tensor, spread: float, error: float, threshold: float, seed: int) -> tuple[float, float]:
+def simulate(center: Tensor, spread: float, error: float, threshold: float, seed: int) -> tuple[float, float]:
     """Share of other decisions, and members used, for two classes whose log odds are normal over 20 members."""
     generator = torch.Generator().manual_seed(seed)
-    odds = centre + spread * torch.randn(20, len(centre), generator=generator, dtype=torch.float64)
+    odds = center + spread * torch.randn(20, len(center), generator=generator, dtype=torch.float64)
     logits = torch.stack([odds, torch.zeros_like(odds)], -1)
     rule = DecisionRule(20, None, None, threshold, "confidence", None)
 
@@ -73,7 +73,7 @@ def simulate(centre: Tensor, spread: float, error: float, threshold: float, seed
         chosen = logits[k, some[:, 0].long()]
         return chosen, chosen.new_empty(len(chosen), 0)
 
-    inputs = torch.arange(len(centre))[:, None]
+    inputs = torch.arange(len(center))[:, None]
     early = decide_early(EarlyStopping(error=error), rule, run, inputs, 20, threshold)
     full = rule.decide(logits, logits.new_empty(*logits.shape[:2], 0), threshold)
     differs = (early.predicted != full.predicted) | (early.accepted != full.accepted)
@@ -84,8 +84,8 @@ def simulate(centre: Tensor, spread: float, error: float, threshold: float, seed
 @pytest.mark.parametrize("error", [0.02, 0.2])
 def test_other_decisions_are_rarer_than_stated(spread: float, error: float) -> None:
     generator = torch.Generator().manual_seed(1)
-    centre = 3 * torch.randn(4000, generator=generator, dtype=torch.float64)
-    rate, used = simulate(centre, spread, error, threshold=0.8, seed=2)
+    center = 3 * torch.randn(4000, generator=generator, dtype=torch.float64)
+    rate, used = simulate(center, spread, error, threshold=0.8, seed=2)
     assert rate <= error
     assert used < 20
 

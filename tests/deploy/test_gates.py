@@ -143,7 +143,7 @@ def test_settings_name_detectors_and_their_options(tmp_path: Path) -> None:
     own = (f"outliers.scores=[{', '.join(names)}]", "outliers.options={knn: {k: 3}, gen: {gamma: 0.3}}")
     settings = load_settings("embedded", overrides=(*overrides, *own, "data.train=300"))
     workspace = Workspace(open_data(settings.data, 0), settings, tmp_path)
-    with pytest.raises(ValueError, match=r"detector knn has no option 'kk'; it has k, normalize, standardise"):
+    with pytest.raises(ValueError, match=r"detector knn has no option 'kk'; it has k, normalize, standardize"):
         workspace.with_settings("outliers.options={knn: {kk: 3}}").train("SBNN")
     assert not (tmp_path / "stages").exists()
     selection = workspace.selection("SBNN")

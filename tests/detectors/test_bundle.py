@@ -154,7 +154,7 @@ def test_options_are_checked_by_name():
     assert slots.options_of("detector", "knn") == {
         "normalize": True,
         "k": 50,
-        "standardise": True,
+        "standardize": True,
         "max_points": 20_000,
         "block_size": 1024,
         "seed": 0,
@@ -167,7 +167,7 @@ def test_raw_detectors_can_be_normalized_and_then_share_nothing():
     train, queries = predictions(), predictions(9, seed=1)
     options = {"density": {"normalize": True}}
     found = OutlierScores(("density", "neighbors"), options=options).fit(train).score(queries)
-    unit = OutlierScores(("density",), standardise=False).fit(normalize(train.features, dim=-1))
+    unit = OutlierScores(("density",), standardize=False).fit(normalize(train.features, dim=-1))
     torch.testing.assert_close(found[:, 0], unit.score(normalize(queries.features, dim=-1))[:, 0])
     torch.testing.assert_close(found[:, 1], OutlierScores(("neighbors",)).fit(train).score(queries)[:, 0])
 

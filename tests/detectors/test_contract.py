@@ -159,7 +159,7 @@ def test_a_column_that_is_dead_in_training_does_no_harm(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_fewer_points_than_neighbours(name, count):
+def test_fewer_points_than_neighbors(name, count):
     found = SCORES[name]().fit(features(count)).score(features(20, seed=1))
     assert found.shape == (20,)
     assert bool(torch.isfinite(found).all())

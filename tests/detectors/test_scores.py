@@ -32,7 +32,7 @@ def correlated(n, d, seed=0, shift=0.0, dtype=torch.float32):
     return (torch.randn(n, d, generator=generator, dtype=torch.float64) @ mixing + shift).to(dtype)
 
 
-def standardised(reference, queries):
+def standardized(reference, queries):
     mean, std = reference.double().mean(0), reference.double().std(0, correction=0)
     return (reference.double() - mean) / std, (queries.double() - mean) / std
 
@@ -50,7 +50,7 @@ def test_density_is_the_float64_sum_in_128_dimensions(shift):
     found = KernelDensityScore(block_size=256).fit(reference).score(queries)
     h = 2 * 700 ** (-2 / 132)
     torch.testing.assert_close(
-        found.double(), brute_density(*standardised(reference, queries), h), atol=1e-3, rtol=1e-6
+        found.double(), brute_density(*standardized(reference, queries), h), atol=1e-3, rtol=1e-6
     )
 
 
@@ -58,7 +58,7 @@ def test_density_default_bandwidth_without_standardising_follows_the_spread():
     reference, queries = correlated(300, 4, 1) * 50, correlated(20, 4, 2) * 50
     spread = reference.double().var(0, correction=0).mean().sqrt()
     h = 2 * (300 ** (-1 / 8) * spread) ** 2
-    found = KernelDensityScore(standardise=False).fit(reference).score(queries)
+    found = KernelDensityScore(standardize=False).fit(reference).score(queries)
     torch.testing.assert_close(
         found.double(), brute_density(reference.double(), queries.double(), h), rtol=1e-4, atol=1e-4
     )
@@ -74,16 +74,16 @@ def test_density_default_bandwidth_without_standardising_follows_the_spread():
 )
 def test_density_in_any_blocks(n, d, bandwidth, block_size, seed):
     reference, queries = correlated(n, d, seed, dtype=torch.float64), correlated(7, d, seed + 1, dtype=torch.float64)
-    score = KernelDensityScore(bandwidth=bandwidth, standardise=False, block_size=block_size).fit(reference)
+    score = KernelDensityScore(bandwidth=bandwidth, standardize=False, block_size=block_size).fit(reference)
     expected = brute_density(reference, queries, 2 * bandwidth**2)
     torch.testing.assert_close(score.score(queries), expected)
 
 
 @pytest.mark.parametrize("shift", [0.0, 100.0])
-def test_neighbours_are_scikit_learns(shift):
+def test_neighbors_are_scikit_learns(shift):
     reference, queries = correlated(900, 64, 1, shift), correlated(80, 64, 2, shift)
     queries[:10] = reference[:10]
-    found = NeighborDistanceScore(standardise=False, block_size=128).fit(reference).score(queries)
+    found = NeighborDistanceScore(standardize=False, block_size=128).fit(reference).score(queries)
     search = NearestNeighbors(n_neighbors=8, algorithm="brute").fit(reference.double().numpy())
     expected = search.kneighbors(queries.double().numpy())[0][:, -1]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
@@ -97,12 +97,12 @@ def test_a_reference_point_is_at_distance_zero_from_itself():
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 40), st.integers(1, 9), st.integers(0, 1000))
-def test_neighbours_by_sorting(n, d, k, block_size, seed):
+def test_neighbors_by_sorting(n, d, k, block_size, seed):
     reference, queries = correlated(n, d, seed, dtype=torch.float64), correlated(5, d, seed + 1, dtype=torch.float64)
-    found = NeighborDistanceScore(k=k, standardise=False, block_size=block_size).fit(reference).score(queries)
+    found = NeighborDistanceScore(k=k, standardize=False, block_size=block_size).fit(reference).score(queries)
     expected = torch.cdist(queries, reference, compute_mode="donot_use_mm_for_euclid_dist").sort(1).values
     torch.testing.assert_close(found, expected[:, min(k, n) - 1])
-    mean = NeighborDistanceScore(k=k, distance="mean", standardise=False, block_size=block_size).fit(reference)
+    mean = NeighborDistanceScore(k=k, distance="mean", standardize=False, block_size=block_size).fit(reference)
     torch.testing.assert_close(mean.score(queries), expected[:, :k].mean(1))
 
 
@@ -110,7 +110,7 @@ def test_neighbours_by_sorting(n, d, k, block_size, seed):
 def test_the_local_outlier_factor_is_scikit_learns(shift):
     reference, queries = correlated(900, 64, 1, shift), correlated(80, 64, 2, shift)
     queries[:10] += 3
-    found = LocalOutlierFactorScore(standardise=False, block_size=128).fit(reference).score(queries)
+    found = LocalOutlierFactorScore(standardize=False, block_size=128).fit(reference).score(queries)
     machine = LocalOutlierFactor(novelty=True, algorithm="brute").fit(reference.double().numpy())
     np.testing.assert_allclose(found.numpy(), -machine.score_samples(queries.double().numpy()), rtol=1e-5)
     assert found[:10].min() > found[10:].median()
@@ -130,18 +130,18 @@ def brute_factor(reference, queries, k):
     """LOF of one query after another, by its definition."""
     k = min(k, len(reference) - 1)
 
-    def neighbours(point, others):
+    def neighbors(point, others):
         order = sorted(others, key=lambda o: float((point - reference[o]).norm()))[:k]
         return [(o, float((point - reference[o]).norm())) for o in order]
 
-    own = [neighbours(p, [o for o in range(len(reference)) if o != i]) for i, p in enumerate(reference)]
+    own = [neighbors(p, [o for o in range(len(reference)) if o != i]) for i, p in enumerate(reference)]
 
     def density(near):
         return len(near) / sum(max(own[o][-1][1], d) for o, d in near)
 
     found = []
     for query in queries:
-        near = neighbours(query, range(len(reference)))
+        near = neighbors(query, range(len(reference)))
         found.append(sum(density(own[o]) for o, _ in near) / len(near) / density(near))
     return torch.tensor(found, dtype=torch.float64)
 
@@ -150,14 +150,14 @@ def brute_factor(reference, queries, k):
 @given(st.integers(3, 30), st.integers(1, 5), st.integers(1, 40), st.integers(1, 9), st.integers(0, 1000))
 def test_the_local_outlier_factor_by_its_definition(n, d, k, block_size, seed):
     reference, queries = correlated(n, d, seed, dtype=torch.float64), correlated(5, d, seed + 1, dtype=torch.float64)
-    found = LocalOutlierFactorScore(k=k, standardise=False, block_size=block_size).fit(reference).score(queries)
+    found = LocalOutlierFactorScore(k=k, standardize=False, block_size=block_size).fit(reference).score(queries)
     torch.testing.assert_close(found, brute_factor(reference, queries, k))
 
 
 @pytest.mark.parametrize("count", [3, 100, 1500])
 def test_forest_is_scikit_learns(count):
     reference, queries = correlated(count, 16, 1), correlated(200, 16, 2) * 1.5
-    found = IsolationForestScore(standardise=False, seed=3).fit(reference).score(queries)
+    found = IsolationForestScore(standardize=False, seed=3).fit(reference).score(queries)
     mean = reference.double().mean(0).float()
     forest = IsolationForest(random_state=3).fit((reference - mean).numpy())
     expected = -forest.score_samples((queries - mean).numpy())
@@ -166,10 +166,10 @@ def test_forest_is_scikit_learns(count):
 
 def test_forest_splits_points_on_a_threshold_as_scikit_learn_does():
     grid = torch.arange(16.0).repeat(30)[:, None].expand(-1, 3).contiguous() / 16
-    found = IsolationForestScore(standardise=False, trees=20).fit(grid)
-    centre = grid.double().mean(0).float()
-    forest = IsolationForest(n_estimators=20, random_state=0).fit((grid - centre).numpy())
-    np.testing.assert_allclose(found.score(grid).numpy(), -forest.score_samples((grid - centre).numpy()), atol=1e-6)
+    found = IsolationForestScore(standardize=False, trees=20).fit(grid)
+    center = grid.double().mean(0).float()
+    forest = IsolationForest(n_estimators=20, random_state=0).fit((grid - center).numpy())
+    np.testing.assert_allclose(found.score(grid).numpy(), -forest.score_samples((grid - center).numpy()), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_svm_takes_more_components_for_a_narrower_kernel(digit_features):
 def test_exact_svm_is_scikit_learns_decision_over_nu_n(digit_features):
     train, test, _ = digit_features
     varying = train.std(0) > 0
-    reference, queries = standardised(train[:, varying], test[:, varying])
+    reference, queries = standardized(train[:, varying], test[:, varying])
     machine = OneClassSVM(nu=0.3, gamma=0.02).fit(reference.numpy())
     expected = -machine.decision_function(queries.numpy()) / (0.3 * len(reference))
     score = OneClassSVMScore(exact=True, nu=0.3, gamma=0.02, block_size=100).fit(train[:, varying])

@@ -49,8 +49,8 @@ def test_twice_the_parameters_for_what_is_bayesian_and_no_buffers(kind: str) -> 
     q = MeanField(module)
     assert sum(p.numel() for p in q.parameters()) == 2 * total - normalization
     assert sum(b.numel() for b in q.buffers()) == buffers
-    centred = MeanField(examples()[kind][0], prior_mean="init")
-    assert sum(b.numel() for b in centred.buffers()) == buffers + total - normalization
+    centered = MeanField(examples()[kind][0], prior_mean="init")
+    assert sum(b.numel() for b in centered.buffers()) == buffers + total - normalization
 
 
 def test_the_draw_has_the_stated_mean_and_covariance() -> None:
@@ -71,9 +71,9 @@ def test_kl_equals_torch_distributions_with_and_without_a_draw(prior_mean: float
             p.add_(0.1 * torch.randn_like(p))
     expected = torch.zeros((), dtype=torch.float64)
     for name, mean in q.module.named_parameters():
-        centre = q.get_buffer(f"prior_mean/{name}") if prior_mean == "init" else torch.tensor(float(prior_mean))
+        center = q.get_buffer(f"prior_mean/{name}") if prior_mean == "init" else torch.tensor(float(prior_mean))
         std = torch.exp(0.5 * q.rho[name].double())
-        expected += kl_divergence(Normal(mean.double(), std), Normal(centre.double(), torch.tensor(0.2).double())).sum()
+        expected += kl_divergence(Normal(mean.double(), std), Normal(center.double(), torch.tensor(0.2).double())).sum()
     assert q.kl().item() == pytest.approx(expected.item(), rel=1e-5)
     q(torch.randn(2, 300, dtype=dtype))
     assert q.kl().item() == pytest.approx(expected.item(), rel=1e-5)
@@ -111,8 +111,8 @@ def test_gradients_equal_those_of_plain_operations(
     theta = {n: means[n] + torch.exp(0.5 * rhos[n]) * noise[n] for n in means}
     loss = torch.conv2d(x.double(), theta["weight"], theta["bias"]).sin().sum()
     for n in means:
-        centre = q.get_buffer(f"prior_mean/{n}").double() if prior_mean == "init" else float(prior_mean)
-        loss = loss + 0.7 * gaussian_kl(means[n], rhos[n], centre, 0.3)
+        center = q.get_buffer(f"prior_mean/{n}").double() if prior_mean == "init" else float(prior_mean)
+        loss = loss + 0.7 * gaussian_kl(means[n], rhos[n], center, 0.3)
     loss.backward()
     tolerance = {} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
     for n in means:

@@ -67,10 +67,10 @@ def test_one_generator_gives_the_published_numbers() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 1023, 2500])
-@pytest.mark.parametrize("centred", [False, True])
-def test_draw_and_kl_against_the_same_in_float64(n: int, centred: bool) -> None:
+@pytest.mark.parametrize("centered", [False, True])
+def test_draw_and_kl_against_the_same_in_float64(n: int, centered: bool) -> None:
     mean, rho = torch.randn(n), torch.randn(n) - 3
-    prior = torch.randn(n) if centred else 0.25
+    prior = torch.randn(n) if centered else 0.25
     theta, kl = NativeDrawWithKL.apply(mean, rho, prior, 0.4, 2**63 - 5)
     noise = torch.from_numpy(expected_noise(n, 2**63 - 5))
     expected = mean.double() + torch.exp(0.5 * rho.double()) * noise

@@ -186,8 +186,8 @@ def test_it_fits_a_phone_and_changes_its_theme(path: Path, scheme: str) -> None:
         assert page.evaluate(paper) != before
         named = "e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label')"
         controls = "[...document.querySelectorAll('input, select, button')]"
-        unlabelled = page.evaluate(f"{controls}.filter(e => !({named})).length")
-        assert unlabelled == 0
+        unlabeled = page.evaluate(f"{controls}.filter(e => !({named})).length")
+        assert unlabeled == 0
         assert page.evaluate("[...document.querySelectorAll('.chart')].every(e => e.getAttribute('aria-label'))")
 
 

@@ -114,7 +114,7 @@ def test_the_front_holds_the_points_that_none_beats() -> None:
     assert pareto(accuracy, ece).tolist() == brute
 
 
-def test_a_trade_off_without_ood_data_has_no_colour_bar() -> None:
+def test_a_trade_off_without_ood_data_has_no_color_bar() -> None:
     display = TradeOffDisplay.from_values([0.9, 0.8], [0.1, 0.05], names=["A", "B"])
     assert len(display.figure_.axes) == 1
     with pytest.raises(ValueError, match="names has 1 entries"):

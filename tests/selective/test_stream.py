@@ -1,4 +1,4 @@
-"""The share of outliers in an unlabelled stream."""
+"""The share of outliers in an unlabeled stream."""
 
 import math
 

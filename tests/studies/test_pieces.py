@@ -20,12 +20,12 @@ from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
 
-def outcome(size, seed, labelled=True, shift=0.0):
+def outcome(size, seed, labeled=True, shift=0.0):
     rng = np.random.default_rng(seed)
     confidence = np.clip(rng.beta(4, 2, size) - shift, 0.01, 1)
     label = rng.integers(0, 5, size)
     predicted = np.where(rng.random(size) < confidence, label, (label + 1) % 5)
-    return Predictions(confidence, predicted, label if labelled else None, rng.random(size))
+    return Predictions(confidence, predicted, label if labeled else None, rng.random(size))
 
 
 def ece(confidence, correct, bins=15):
@@ -243,7 +243,7 @@ def test_seeds_from_the_command_line():
 def test_detectors_are_called_as_they_call_themselves_and_unknown_ones_by_name():
     labels = {
         "msp": "confidence",
-        "neighbors": "neighbour distance",
+        "neighbors": "neighbor distance",
         "knn": "k-NN, normalized",
         "somebodys": "somebodys",
     }

@@ -92,7 +92,7 @@ class TestSchedules:
 
 
 class TestNormalize:
-    def test_raw_images_are_standardised_inside_the_model(self):
+    def test_raw_images_are_standardized_inside_the_model(self):
         images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8)
         mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
         expected = (images.double() / 255 - mean.double().view(1, 3, 1, 1)) / std.double().view(1, 3, 1, 1)

@@ -66,8 +66,8 @@ def audit(
     if page is not None:
         writable(Path(page).parent)  # before hours of reading, not after
     how = resampling or Resampling()
-    inside = _Reading.of(predictions, columns, bins, progress, labelled=True)
-    outside = None if ood is None else _Reading.of(ood, columns, bins, progress, labelled=False)
+    inside = _Reading.of(predictions, columns, bins, progress, labeled=True)
+    outside = None if ood is None else _Reading.of(ood, columns, bins, progress, labeled=False)
     far = {} if ood is None or outside is None else {Path(ood).stem: outside.outcome}
     title = name or Path(predictions).stem
     evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(predictions).name})
@@ -105,11 +105,11 @@ class _Reading:
         bins: int,
         progress: Progress | None,
         *,
-        labelled: bool,
+        labeled: bool,
     ) -> _Reading:
-        layout = Layout.find(Table.open(path), columns, labelled=labelled)
+        layout = Layout.find(Table.open(path), columns, labeled=labeled)
         cells, names = Accumulator(bins), Names()
-        leaders = [Leaders("mistake"), Leaders("rejected", "least")] if labelled else [Leaders("ood")]
+        leaders = [Leaders("mistake"), Leaders("rejected", "least")] if labeled else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)

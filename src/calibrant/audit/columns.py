@@ -49,12 +49,12 @@ class Layout:
     correct: str | None
 
     @classmethod
-    def find(cls, table: Table, chosen: Mapping[str, str] | None = None, *, labelled: bool = True) -> Layout:
+    def find(cls, table: Table, chosen: Mapping[str, str] | None = None, *, labeled: bool = True) -> Layout:
         """By the names `chosen` for the roles, else by the usual ones; one sentence if something is missing.
 
-        `labelled=False`: only what the system said matters, as for OOD data.
+        `labeled=False`: only what the system said matters, as for OOD data.
         """
-        roles = tuple(ROLES) if labelled else ("confidence", "probabilities")
+        roles = tuple(ROLES) if labeled else ("confidence", "probabilities")
         chosen = _checked(table, chosen or {}, roles)
         usual = {role: next((name for name in ROLES[role] if name in table.names), None) for role in roles}
         known = {**usual, **chosen}
@@ -64,7 +64,7 @@ class Layout:
             hint = "name it, or give probabilities as columns p_0, p_1, ... or as lists"
             raise ValueError(f"{_missing(table, 'confidence')}; {hint}")
         label, predicted, correct = (known.get(role) for role in ("label", "predicted", "correct"))
-        if labelled and label is None and correct is None:
+        if labeled and label is None and correct is None:
             raise ValueError(f"{_missing(table, 'label')}; name it, or give a column 'correct' of 0 and 1")
         return cls(table, confidence, () if confidence else many, classes, label, predicted, correct)
 

@@ -107,6 +107,7 @@ class Calibrator(FittedModule, ABC):
             confidence=changed.confidence,
             predicted=predictions.predicted if self.keeps_class else changed.predicted,
             selection=None,
+            trust=None,
             calibrator=fingerprint,
         )
 

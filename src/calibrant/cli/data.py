@@ -81,7 +81,7 @@ def _describe(spec: str) -> dict[str, Any]:
     for part in parts:
         opened = open_source(spec, split=part)  # type: ignore[arg-type]
         kind = str(opened.inputs.dtype).removeprefix("torch.")
-        result[part] = {"inputs": list(opened.inputs.shape), "type": kind, "labelled": opened.labels is not None}
+        result[part] = {"inputs": list(opened.inputs.shape), "type": kind, "labeled": opened.labels is not None}
         if opened.labels is not None:
             result["classes"] = list(opened.classes or map(str, range(opened.num_classes)))
     return result
@@ -94,7 +94,7 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
     for part in ("train", "test", "all"):
         if part in found:
             one = found[part]
-            labels = "with labels" if one["labelled"] else "without labels"
+            labels = "with labels" if one["labeled"] else "without labels"
             shape = " x ".join(map(str, one["inputs"][1:]))
             output.print_lines(f"{part}: {one['inputs'][0]:,} inputs of {shape}, {one['type']}, {labels}")
     for line in _column_lines(found.get("columns", {})):

@@ -19,7 +19,7 @@ calibrant evaluate run --data npz:hospital-b.npz --ood 'folder:scans?size=32'
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that train or demo made.")],
     data: Annotated[
-        str | None, typer.Option("--data", metavar="SPEC", help="Labelled data in place of the run's test set.")
+        str | None, typer.Option("--data", metavar="SPEC", help="Labeled data in place of the run's test set.")
     ] = None,
     ood: Annotated[
         list[str] | None, typer.Option("--ood", metavar="SPEC", help="OOD data in place of the run's; repeatable.")

@@ -145,11 +145,25 @@ def cell(measure: DeclaredMeasure, row: Row, *, counted: bool = False) -> str:
 
 
 def _merged(systems: dict[str, list[Row]], coverage: float) -> Iterator[tuple[str, list[Row]]]:
+    """The rows by system; at full coverage a selective scheme stands with its own network, where all measures agree."""
+    twins = {f"S{name}": name for name in systems if coverage == 1 and _agree(systems[name], systems.get(f"S{name}"))}
     for name, found in systems.items():
-        twin = f"S{name}"
-        if coverage == 1 and name.startswith("S") and name[1:] in systems:
-            continue
-        yield (f"{name}, {twin}" if coverage == 1 and twin in systems else name), found
+        if name not in twins:
+            yield (f"{name}, S{name}" if f"S{name}" in twins else name), found
+
+
+def _agree(rows: list[Row], others: list[Row] | None) -> bool:
+    """Whether two systems have the same measures, but for those of the whole order of acceptance."""
+    return others is not None and all(
+        _same(interval.estimate, other.measures[name].estimate)
+        for one, other in zip(rows, others)
+        for name, interval in one.measures.items()
+        if not (name == "augrc" or name.endswith(("aurc", "aurc_10", "aurc_50")))
+    )
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
 
 
 @contextmanager

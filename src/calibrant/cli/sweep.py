@@ -36,7 +36,7 @@ class What:
 
     data: Annotated[str | None, typer.Option("--data", metavar="SPEC", help="ID data; `calibrant data` lists.")] = None
     uncertainty: Annotated[
-        str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabelled outliers for the -OCM schemes.")
+        str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabeled outliers for the -OCM schemes.")
     ] = None
     backbone: Annotated[str | None, typer.Option("--backbone", metavar="NAME", help="wrn-16-1, cnn-16, ...")] = None
     profile: options.Profile = None

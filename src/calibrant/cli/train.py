@@ -29,7 +29,7 @@ def command(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
     data: Annotated[str | None, typer.Option("--data", metavar="SPEC", help="ID data; `calibrant data` lists.")] = None,
     uncertainty: Annotated[
-        str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabelled outliers for the -OCM schemes.")
+        str | None, typer.Option("--uncertainty", metavar="SPEC", help="Unlabeled outliers for the -OCM schemes.")
     ] = None,
     ood: Annotated[
         list[str] | None,

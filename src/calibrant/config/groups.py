@@ -29,7 +29,7 @@ from calibrant.slots import names
 
 # Of both training stages, which differ in the defaults.
 Epochs = Annotated[int, Field(ge=0, description="passes over the training data; 0: the network stays as it is")]
-BatchSize = Annotated[int, Field(ge=1, description="ID examples a step, of all ranks together")]
+BatchSize = Annotated[int, Field(ge=1, description="ID examples per step, of all ranks together")]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="learning rate: the first, or the highest")]
 Nesterov = Annotated[bool, Field(description="look ahead along the momentum")]
 Schedule = Annotated[
@@ -50,12 +50,12 @@ class DataSettings(Group):
     )
     ood: tuple[str, ...] = Field(default=(), description="OOD test sets beside the ones that the source itself brings")
     root: str | None = Field(default=None, description="folder in which sources without a PATH are looked for")
-    train: Count | None = Field(default=None, description="use only so many training examples (drawn by the seed)")
+    train: Count | None = Field(default=None, description="training examples to use, drawn by the seed; null: all")
     validation: Count | Annotated[float, Field(gt=0, lt=1)] = Field(
         default=5000, description="held out of the training set: a number of examples, or a fraction"
     )
     test: Count | Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="use only so many test examples; of a source without a test part, hold out so many"
+        default=None, description="number of test examples to use; of a source without a test part, to hold out"
     )
     uncertainty_size: Count = Field(
         default=6000, description="D_u's share where one OOD set is split into D_u and a test set"
@@ -72,7 +72,7 @@ class DataSettings(Group):
     std: tuple[Positive, ...] | None = Field(
         default=None, description="of each channel, for normalization; null: of the training data"
     )
-    normalize: bool = Field(default=True, description="standardise inputs channel by channel, inside the saved model")
+    normalize: bool = Field(default=True, description="standardize inputs channel by channel, inside the saved model")
 
 
 class AugmentationSettings(Group):
@@ -162,7 +162,7 @@ class OptimizerSettings(Group):
     final_fraction: FinalFraction = 0.0
     warmup: Fraction = Field(default=0.3, description="one-cycle: part of the steps spent rising")
     extra_step: bool = Field(
-        default=False, description="advance the schedule once more an epoch, before its first update"
+        default=False, description="advance the schedule once more per epoch, before its first update"
     )
     validate_every: int = Field(default=1, ge=0, description="epochs between validations; 0: only after the last")
 
@@ -186,9 +186,9 @@ class FinetuneSettings(OptimizerSettings):
     schedule: Schedule = "cosine"
     final_fraction: FinalFraction = 0.001
     gamma: NonNegative = Field(default=0.5, description="weight of C, the confidence on D_u")
-    outlier_batch_size: Count = Field(default=64, description="examples of D_u a step, drawn with replacement")
+    outlier_batch_size: Count = Field(default=64, description="examples of D_u per step, drawn with replacement")
     examples_per_epoch: Count | None = Field(
-        default=9000, description="ID examples an epoch, without replacement; null: all"
+        default=9000, description="ID examples per epoch, without replacement; null: all"
     )
     beta_factor: NonNegative = Field(default=1.0, description="posterior.beta times this")
     kl_examples: Count | None = Field(default=None, description="N of beta / N; null: the size of the training set")
@@ -203,9 +203,9 @@ class OutlierSettings(Group):
     )
     options: dict[DetectorName, Options] = Field(default_factory=dict, description="keywords of a score, by its name")
     bandwidth: Positive | None = Field(default=None, description="of the kernel density; null: Scott's rule")
-    neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbour")
+    neighbors: Count = Field(default=8, description="k of the distance to the k-th neighbor")
     neighbor_distance: Literal["kth", "mean"] = Field(
-        default="kth", description="to the k-th neighbour, or the mean over all k"
+        default="kth", description="to the k-th neighbor, or the mean over all k"
     )
     lof_neighbors: Count = Field(default=20, description="k of the local outlier factor")
     trees: Count = Field(default=100, description="of the isolation forest")
@@ -233,7 +233,7 @@ class SelectorSettings(Group):
     )
     eta: NonNegative = Field(default=0.01, description="weight of the barrier that keeps it from rejecting all")
     width: Positive = Field(default=0.2, description="of the kernel between two confidences")
-    group: Count | None = Field(default=None, description="the objective of groups of so many, without sampling them")
+    group: Count | None = Field(default=None, description="group size; the expectation over groups in closed form")
     target_coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="classification: xi")
     penalty: Positive = Field(default=32.0, description="classification: weight of the missing coverage")
     entropy: bool = Field(default=False, description="whether it reads the entropy of the prediction besides")
@@ -248,7 +248,7 @@ class SelectorSettings(Group):
     )
     batch_size: Count | None = Field(default=None, description="null: all of the validation data in every step")
     holdout: Fraction = Field(default=0.0, description="part of the validation data that says when to stop")
-    views: Count = Field(default=1, description="the validation data, and so many less one augmented copies of it")
+    views: Count = Field(default=1, description="number of views: the validation data and views - 1 augmented copies")
     coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="of the threshold that is saved")
     threshold: Literal["validation", "test"] = Field(default="validation", description="data that sets the threshold")
 
@@ -278,6 +278,6 @@ class EngineSettings(Group):
         default=False, description="lay images and convolutions out channel by channel: faster on most devices"
     )
     checkpoint_seconds: NonNegative = Field(default=60.0, description="save at least so often; 0: after every step")
-    checkpoint_steps: Count | None = Field(default=None, description="save every so many steps, too")
+    checkpoint_steps: Count | None = Field(default=None, description="steps between checkpoints; null: seconds alone")
     predict_batch_size: Count = Field(default=512, description="examples a forward pass of prediction")
     tensorboard: bool = Field(default=False, description="write curves for TensorBoard into the run directory")

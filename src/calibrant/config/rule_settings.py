@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from calibrant.config.values import DetectorName, Fraction, Group, SynthesizerName
+from calibrant.config.values import DetectorName, Fraction, Group, Options, SynthesizerName
 
 
 class RuleSettings(Group):
@@ -21,6 +21,9 @@ class RuleSettings(Group):
         default=("knn", "energy", "gen"),
         min_length=1,
         description="trust: those that may enter; sirc: the first",
+    )
+    options: dict[DetectorName, Options] = Field(
+        default_factory=dict, description="keywords of the detectors, by name: {knn: {k: 10}}"
     )
     synthesizers: tuple[SynthesizerName, ...] | None = Field(
         default=None, description="how outliers are made where there is no D_u; null: by kind of data"

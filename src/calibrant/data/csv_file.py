@@ -159,10 +159,10 @@ class CsvSource(Source):
             any(any(self.path.glob(f"{part}*{suffix}")) for suffix in SUFFIXES) for part in ("train", "test")
         )
 
-    def _choose(self, file: Path, *, labelled: bool = True) -> CsvColumns:
-        """Which columns are read; without `labelled`, as for prediction, label and ignored ones need not be there."""
+    def _choose(self, file: Path, *, labeled: bool = True) -> CsvColumns:
+        """Which columns are read; without `labeled`, as for prediction, label and ignored ones need not be there."""
         names = _header(file)
-        optional = () if labelled else (self.label, *self.ignored)
+        optional = () if labeled else (self.label, *self.ignored)
         for name in (*self.features, *self.ignored, self.label, self.id):
             if name is not None and name not in names and name not in optional:
                 raise DataError(f"{file} has no column {name!r}; it has {', '.join(names)}")
@@ -243,7 +243,7 @@ class CsvSource(Source):
         """(ids, inputs), with no more than one batch in memory; ids are those of column `id`, else row numbers."""
         row = 0
         for file in csv_files(self.path, part):
-            chosen = self._choose(file, labelled=False)
+            chosen = self._choose(file, labeled=False)
             for lines, cells in self._blocks(file, chosen, batch_rows):
                 numbers = [str(row + index) for index in range(len(lines))]
                 ids = numbers if chosen.id is None else [cell[chosen.id].strip() for cell in cells]

@@ -17,7 +17,7 @@ from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
 from calibrant.deploy.deploying import predictor_of
-from calibrant.deploy.labels import Labelling, learn_labels
+from calibrant.deploy.labels import Labeling, learn_labels
 from calibrant.predictions import Decision, Predictions
 from calibrant.training.checking import check_schemes
 from calibrant.training.predicting import InOrder
@@ -119,21 +119,21 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             X: inputs with `y`; or a pair (X, y), a data set or a loader, which hold their own labels.
             y: class labels, of any type.
             validation: a fraction of X to hold out, or data in any of the forms of X with its labels.
-            uncertainty: D_u, unlabelled outliers in any of the forms of X, which trust is fitted to; needed by OCM
+            uncertainty: D_u, unlabeled outliers in any of the forms of X, which trust is fitted to; needed by OCM
                 schemes. About twenty are enough for trust.
         """
         scheme, settings = Scheme.parse(self.scheme or "FNN"), self._settings()
         if scheme.ocm and uncertainty is None:
-            raise ValueError(f"uncertainty is missing: {scheme} needs unlabelled outliers to fine-tune on")
-        train, labelling = learn_labels(X, y, self.module)
-        data = _split(train, validation, labelling, uncertainty, settings.seed)
+            raise ValueError(f"uncertainty is missing: {scheme} needs unlabeled outliers to fine-tune on")
+        train, labeling = learn_labels(X, y, self.module)
+        data = _split(train, validation, labeling, uncertainty, settings.seed)
         check_schemes([scheme], data, settings)
         workspace = Workspace(data, settings, self.out, network=copy.deepcopy(self.module))
-        names = [str(name) for name in labelling.classes]
+        names = [str(name) for name in labeling.classes]
         selection = workspace.selection(scheme)
         self.predictor_ = predictor_of(workspace, scheme, selection, names).to(workspace.fabric.device)
         self.history_ = {str(link): workspace.history(link) for link in scheme.chain if not link.selective}
-        self.settings_, self.classes_ = settings, labelling.classes
+        self.settings_, self.classes_ = settings, labeling.classes
         self.input_shape_ = tuple(train.take(torch.tensor([0]))[0].shape[1:])
         self.n_features_in_ = self.input_shape_[0]
         return self
@@ -211,10 +211,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         return _BASE.changed(own).with_(*self.overrides)
 
 
-def _split(train: Examples, validation: Any, labelling: Labelling, uncertainty: Any, seed: int) -> TrainingData:
+def _split(train: Examples, validation: Any, labeling: Labeling, uncertainty: Any, seed: int) -> TrainingData:
     outliers = None if uncertainty is None else as_examples(uncertainty)
     if not isinstance(validation, float):
-        return TrainingData(train, labelling.encode(validation), uncertainty=outliers)
+        return TrainingData(train, labeling.encode(validation), uncertainty=outliers)
     labels = getattr(train, "labels", None)
     splits = Splits.draw(len(train), {"validation": validation, "train": None}, seed, labels)
     parts = splits.apply(train)

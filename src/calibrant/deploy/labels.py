@@ -15,7 +15,7 @@ from calibrant.training.training_data import Examples, as_examples, class_count
 
 
 @dataclass(frozen=True)
-class Labelling:
+class Labeling:
     """`classes` (C,): the label of every output of the network."""
 
     classes: NDArray[Any]
@@ -30,7 +30,7 @@ class Labelling:
         return index.astype(np.int64)
 
     def encode(self, data: Any) -> Examples:
-        """Labelled `data` in any form: a pair is encoded, all else holds class indices already."""
+        """Labeled `data` in any form: a pair is encoded, all else holds class indices already."""
         if isinstance(data, tuple) and len(data) == 2:
             return as_examples(data[0], self.indices(data[1]))
         examples = as_examples(data)
@@ -39,7 +39,7 @@ class Labelling:
         return examples
 
 
-def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labelling]:
+def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labeling]:
     """The training examples with labels as class indices, and what they stand for.
 
     Integers from 0 to the number of the module's outputs stay as they are, so that a class may be absent; any other
@@ -55,7 +55,7 @@ def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labelling
         classes = (
             np.arange(max(class_count(examples), _outputs(module, examples))) if names is None else np.array(names)
         )
-        return examples, Labelling(classes)
+        return examples, Labeling(classes)
     values = np.asarray(y)
     values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
     if values.ndim != 1 or values.dtype.kind not in "iubUSO":
@@ -63,12 +63,12 @@ def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labelling
     inputs = as_examples(X)
     outputs = _outputs(module, inputs)
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() < outputs:
-        labelling = Labelling(np.arange(outputs))
+        labeling = Labeling(np.arange(outputs))
     else:
-        labelling = Labelling(np.unique(values))
-    if len(labelling.classes) != outputs:
-        raise ValueError(f"module has {outputs} outputs, but y holds {len(labelling.classes)} classes")
-    return _with_labels(inputs, X, labelling.indices(values)), labelling
+        labeling = Labeling(np.unique(values))
+    if len(labeling.classes) != outputs:
+        raise ValueError(f"module has {outputs} outputs, but y holds {len(labeling.classes)} classes")
+    return _with_labels(inputs, X, labeling.indices(values)), labeling
 
 
 def _with_labels(inputs: Examples, X: Any, index: NDArray[np.int64]) -> Examples:

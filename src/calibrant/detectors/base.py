@@ -21,7 +21,7 @@ Scorer = TypeVar("Scorer", bound="OutlierScore")
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Standardise(FittedModule):
+class Standardize(FittedModule):
     """(x - mean) / scale per column; scale is the standard deviation, or 1 for constant columns.
 
     With `rescale=False` only the mean is taken off, which changes no distance but keeps matrix products precise.
@@ -36,7 +36,7 @@ class Standardise(FittedModule):
         self.register_buffer("mean", torch.empty(0))
         self.register_buffer("scale", torch.empty(0))
 
-    def fit(self, features: Tensor) -> Standardise:
+    def fit(self, features: Tensor) -> Standardize:
         """Take mean and scale of features (N, D), in float64 where the device has that."""
         wide = features if features.device.type == "mps" else features.double()
         std, mean = torch.std_mean(wide, dim=0, correction=0)
@@ -46,7 +46,7 @@ class Standardise(FittedModule):
         return self
 
     def forward(self, features: Tensor) -> Tensor:
-        """The standardised features, same shape."""
+        """The standardized features, same shape."""
         return (features - self.mean) / self.scale
 
 
@@ -150,37 +150,37 @@ def _signature(kind: type) -> inspect.Signature:
 class OutlierScore(Detector):
     """Base of every detector of features alone; a new one defines `fit_points` and `score_points`.
 
-    `standardise` rescales every feature to unit variance over the reference points. `normalize` divides every feature
+    `standardize` rescales every feature to unit variance over the reference points. `normalize` divides every feature
     vector by its Euclidean norm instead, so that only its direction counts. At most `max_points` reference points are
     kept, a random subset drawn with `seed`. No temporary is larger than `block_size` x `block_size`.
     """
 
     reads = ("features",)
-    standard: Standardise | None
+    standard: Standardize | None
 
     def __init__(
         self,
         *,
-        standardise: bool = True,
+        standardize: bool = True,
         normalize: bool = False,
         max_points: int = 20_000,
         block_size: int = 1024,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.standardise, self.normalize = standardise, normalize
+        self.standardize, self.normalize = standardize, normalize
         self.max_points = int(checks.positive("max_points", max_points))
         self.block_size = int(checks.positive("block_size", block_size))
         self.seed = seed
-        self.standard = Standardise(rescale=standardise and not normalize)
+        self.standard = Standardize(rescale=standardize and not normalize)
 
     @abstractmethod
     def fit_points(self, points: Tensor) -> None:
-        """Fit to standardised features (N, D)."""
+        """Fit to standardized features (N, D)."""
 
     @abstractmethod
     def score_points(self, points: Tensor) -> Tensor:
-        """Scores (M,) of standardised features (M, D), by tensor operations that `torch.export` can trace."""
+        """Scores (M,) of standardized features (M, D), by tensor operations that `torch.export` can trace."""
 
     def fit_member(self, features: Tensor | None, logits: Tensor | None, labels: Tensor | None) -> None:
         """Fit to a seeded subset of features (N, D)."""
@@ -196,24 +196,24 @@ class OutlierScore(Detector):
         return torch.cat([self(block) for block in torch.split(queries, self.block_size)])
 
     def score_member(self, features: Tensor | None, logits: Tensor | None) -> Tensor:
-        """The scores of standardised or normalized features."""
+        """The scores of standardized or normalized features."""
         assert features is not None
         return self.score_points(self._standard()(self._lengths(features)))
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = ("standardise", "normalize", "max_points", "block_size", "seed")
+        names = ("standardize", "normalize", "max_points", "block_size", "seed")
         return {name: getattr(self, name) for name in names}
 
     def as_head(self: Scorer) -> Scorer:
-        """Give up the standardisation; an owner standardises once for several scorers."""
+        """Give up the standardization; an owner standardizes once for several scorers."""
         self.standard = None
         return self
 
     def _lengths(self, features: Tensor) -> Tensor:
         return unit_length(features) if self.normalize else features
 
-    def _standard(self) -> Standardise:
+    def _standard(self) -> Standardize:
         if self.standard is None:
             raise ValueError(f"this {type(self).__name__} is a head: score through the OutlierScores that owns it")
         return self.standard

@@ -19,10 +19,10 @@ _NEGLIGIBLE = -80.0
 class KernelDensityScore(DistanceScore):
     """-log s1 = -log( 1/N sum_i exp(-||z - z_i||^2 / h) ), h = 2 bandwidth^2.
 
-    `bandwidth` is in units of the (standardised) features. By default Scott's rule, N^(-1 / (D + 4)) times the root
-    mean variance of the features, which is 1 when they are standardised.
+    `bandwidth` is in units of the (standardized) features. By default Scott's rule, N^(-1 / (D + 4)) times the root
+    mean variance of the features, which is 1 when they are standardized.
 
-    >>> score = KernelDensityScore(bandwidth=1.0, standardise=False).fit(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
+    >>> score = KernelDensityScore(bandwidth=1.0, standardize=False).fit(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
     >>> score.score(torch.tensor([[0.0, 0.0]]))  # -log((1 + exp(-4 / 2)) / 2)
     tensor([0.5662])
     """

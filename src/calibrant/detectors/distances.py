@@ -16,7 +16,7 @@ class ReferencePoints(FittedModule):
     """Points (N, D) and their squared norms (N,).
 
     ||q - p||^2 = ||q||^2 - 2 q.p + ||p||^2 is one matrix product, but cancels where points are close to each other
-    and far from the origin; points are therefore expected centred.
+    and far from the origin; points are therefore expected centered.
     """
 
     points: Tensor
@@ -77,7 +77,7 @@ class DistanceScore(OutlierScore):
         return distance_scores([self], self.references, points, self.block_size)[0]
 
     def as_head(self) -> DistanceScore:
-        """Give up the reference points and the standardisation; an owner holds them for several scorers."""
+        """Give up the reference points and the standardization; an owner holds them for several scorers."""
         self.references = None
         return super().as_head()
 

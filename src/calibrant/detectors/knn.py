@@ -16,8 +16,8 @@ class KNNScore(NearestScore):
     """The k-th smallest of ||z / ||z|| - z_i / ||z_i|| ||, z_i being the training features; the largest if N < k.
 
     Sun, Ming, Zhu and Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022, who use k = 50 with
-    the 50,000 images of CIFAR-10. With `normalize=False` it is the distance of the features themselves, standardised
-    unless `standardise` is false.
+    the 50,000 images of CIFAR-10. With `normalize=False` it is the distance of the features themselves, standardized
+    unless `standardize` is false.
 
     >>> import torch
     >>> score = KNNScore(k=1).fit(torch.tensor([[2.0, 0.0], [0.0, 5.0]]))

@@ -1,4 +1,4 @@
-"""Local outlier factor: how much sparser the points lie around a query than around its neighbours."""
+"""Local outlier factor: how much sparser the points lie around a query than around its neighbors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class LocalOutlierFactorScore(NearestScore):
     """LOF(z) = mean over the k nearest reference points o of lrd(o) / lrd(z) (Breunig et al. 2000).
 
     lrd(z) = 1 / mean_o max(kdist(o), ||z - o||) is the local reachability density and kdist(o) the distance from o to
-    its own k-th neighbour, o itself not counted. About 1 amid the data, larger outside. Not one of the paper's scores,
+    its own k-th neighbor, o itself not counted. About 1 amid the data, larger outside. Not one of the paper's scores,
     but the published code's selector reads it.
 
     >>> points = torch.arange(10.0)[:, None]
-    >>> LocalOutlierFactorScore(k=2, standardise=False).fit(points).score(torch.tensor([[4.5], [20.0]]))
+    >>> LocalOutlierFactorScore(k=2, standardize=False).fit(points).score(torch.tensor([[4.5], [20.0]]))
     tensor([1.0000, 7.6667])
     """
 
@@ -46,20 +46,20 @@ class LocalOutlierFactorScore(NearestScore):
         self.density = self._density(distances, index)
 
     def score_nearest(self, distances: Tensor, index: Tensor) -> Tensor:
-        """The mean density of the neighbours over that of the query."""
+        """The mean density of the neighbors over that of the query."""
         others = max(min(self.k, len(self.reach) - 1), 1)
         distances, index = distances[:, :others], index[:, :others]
         return self.density[index].mean(1) / self._density(distances, index)
 
     def _density(self, distances: Tensor, index: Tensor) -> Tensor:
-        """The lrd (M,) of points with these neighbours; where over k points coincide, rounding must not decide."""
+        """The lrd (M,) of points with these neighbors; where over k points coincide, rounding must not decide."""
         return 1 / (torch.maximum(self.reach[index], distances).mean(1) + self.floor)
 
     def _others(self, references: ReferencePoints, start: int) -> tuple[Tensor, Tensor]:
         """The nearest reference points of those from `start` on, each other than itself."""
         points = references.points
         queries = points[start : start + self.block_size]
-        if len(points) == 1:  # its own neighbour, for want of another
+        if len(points) == 1:  # its own neighbor, for want of another
             return queries.new_zeros(1, 1), torch.zeros(1, 1, dtype=torch.long, device=queries.device)
         numbers = torch.arange(len(points), device=queries.device)
         own, parts = numbers[start : start + len(queries), None], []

@@ -20,12 +20,12 @@ class NeighborDistanceScore(NearestScore):
     `distance="mean"` gives the mean of the k smallest instead, as the published code does.
 
     >>> import torch
-    >>> score = NeighborDistanceScore(k=2, standardise=False).fit(torch.tensor([[0.0], [1.0], [5.0]]))
+    >>> score = NeighborDistanceScore(k=2, standardize=False).fit(torch.tensor([[0.0], [1.0], [5.0]]))
     >>> score.score(torch.tensor([[0.25]]))
     tensor([0.7500])
     """
 
-    label = "neighbour distance"
+    label = "neighbor distance"
     distance: Which = "kth"
 
     def __init__(self, *, k: int = 8, distance: Which = "kth", **settings: Any) -> None:

@@ -13,7 +13,7 @@ from calibrant.detectors.base import (
     Detector,
     FittedModule,
     OutlierScore,
-    Standardise,
+    Standardize,
     query_features,
     reference_values,
     subsample_index,
@@ -26,11 +26,11 @@ DEFAULT_SCORES = ("density", "forest", "svm", "neighbors")
 
 
 class MemberScores(FittedModule):
-    """Several detectors of one member: features standardised once, distances to the reference points taken once."""
+    """Several detectors of one member: features standardized once, distances to the reference points taken once."""
 
     def __init__(self, heads: Mapping[str, Detector], *, rescale: bool, block_size: int) -> None:
         super().__init__()
-        self.standard = Standardise(rescale=rescale)
+        self.standard = Standardize(rescale=rescale)
         self.references = ReferencePoints()
         self.heads = nn.ModuleDict({name: _head(head) for name, head in heads.items()})
         self.block_size = block_size
@@ -93,7 +93,7 @@ class MemberScores(FittedModule):
 
 
 def _shares(head: Detector) -> bool:
-    """Whether a detector reads the standardised features that all such detectors share."""
+    """Whether a detector reads the standardized features that all such detectors share."""
     return isinstance(head, OutlierScore) and not head.normalize
 
 
@@ -122,7 +122,7 @@ class OutlierScores(FittedModule):
         scores: Sequence[str] = DEFAULT_SCORES,
         *,
         options: Mapping[str, Mapping[str, Any]] | None = None,
-        standardise: bool = True,
+        standardize: bool = True,
         max_points: int = 20_000,
         block_size: int = 1024,
         seed: int = 0,
@@ -131,7 +131,7 @@ class OutlierScores(FittedModule):
         self.scores = tuple(scores)
         self.options = {name: dict(values) for name, values in (options or {}).items()}
         _check_names(self.scores, self.options)
-        self.standardise, self.max_points, self.block_size, self.seed = standardise, max_points, block_size, seed
+        self.standardize, self.max_points, self.block_size, self.seed = standardize, max_points, block_size, seed
         self.classes: int | None = None
         self.members = nn.ModuleList()
         trial = self._member(0)  # refuses bad settings here, not at fit
@@ -166,7 +166,7 @@ class OutlierScores(FittedModule):
         if not self.members:
             raise ValueError("features cannot be scored before fit is called")
         features, logits, _ = _parts(features, logits, None)
-        mean = next(self.members.buffers())  # of the first member's standardisation
+        mean = next(self.members.buffers())  # of the first member's standardization
         read = self._read(features, logits)
         checked = {name: _members_first(name, value, self._queries, mean) for name, value in read.items()}
         _check_alike(checked)
@@ -192,7 +192,7 @@ class OutlierScores(FittedModule):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, the number of members and, where logits are read, of classes."""
-        names = ("options", "standardise", "max_points", "block_size", "seed")
+        names = ("options", "standardize", "max_points", "block_size", "seed")
         own = {name: getattr(self, name) for name in names}
         classes = {} if self.classes is None else {"classes": self.classes}
         return {"scores": list(self.scores), **own, "members": len(self.members), **classes}
@@ -201,6 +201,8 @@ class OutlierScores(FittedModule):
     def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> OutlierScores:
         """Rebuild fitted scores from what `config()` and `state_dict()` returned."""
         settings = dict(config)
+        if "standardise" in settings:  # as 0.1.0 wrote it
+            settings["standardize"] = settings.pop("standardise")
         count, classes = settings.pop("members"), settings.pop("classes", None)
         result = cls(**settings)
         result.classes = None if classes is None else int(classes)
@@ -208,9 +210,9 @@ class OutlierScores(FittedModule):
         return result._restore(tensors)
 
     def _member(self, k: int) -> MemberScores:
-        common = {"standardise": self.standardise, "max_points": self.max_points, "block_size": self.block_size}
+        common = {"standardize": self.standardize, "max_points": self.max_points, "block_size": self.block_size}
         heads = {name: self._head(name, {**common, "seed": self.seed + k}) for name in self.scores}
-        return MemberScores(heads, rescale=self.standardise, block_size=self.block_size)
+        return MemberScores(heads, rescale=self.standardize, block_size=self.block_size)
 
     def _head(self, name: str, common: Mapping[str, Any]) -> Detector:
         known = options_of("detector", name)

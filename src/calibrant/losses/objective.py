@@ -71,7 +71,7 @@ class Objective:
             logits: (B, C) on training inputs, at one draw of theta.
             labels: (B,).
             kl: KL(q || p), summed over the parameters; None for a deterministic network.
-            outlier_logits: (U, C) on unlabelled outliers.
+            outlier_logits: (U, C) on unlabeled outliers.
             regularizer_logits: (R, C) on the disjoint part that the regularizer is evaluated on; `logits` if not given.
             regularizer_labels: (R,).
         """

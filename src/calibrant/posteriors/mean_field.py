@@ -43,7 +43,7 @@ class MeanField(Posterior):
         module: any module; its parameters become the means, in place (copy it first to keep it as it was). A trained
             network therefore works at once.
         prior_std: standard deviation of the prior, sqrt(0.001) in the paper.
-        prior_mean: a number, or "init" for a prior centred on the weights that the module has now.
+        prior_mean: a number, or "init" for a prior centered on the weights that the module has now.
         init_std: standard deviation that q starts from; `prior_std` if not given. Under SGD it moves little, so it is
             a hyperparameter.
         bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs

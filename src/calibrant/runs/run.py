@@ -96,6 +96,8 @@ class Run:
         """Note what is asked for; schemes that were asked for before stay."""
         known = [str(scheme) for scheme in self.schemes] if self.exists else []
         names = [str(scheme) for scheme in Scheme.all() if str(scheme) in {*known, *map(str, schemes)}]
+        products = [*(self.products if self.exists else ()), *more.pop("products", ())]
+        more |= {"products": list(dict.fromkeys(products))} if products else {}
         self.describe(settings, splits)
         write_json(self.root / RECORD, {"schemes": names, "command": command, **more})
 
@@ -182,8 +184,11 @@ def predictor_folder(path: str | Path, scheme: str | None = None) -> Path:
     runs = open_runs(root)
     if len(runs) > 1:
         raise ValueError(f"{root} holds {len(runs)} runs; give one of them, such as {runs[0].root}")
-    there = [str(one) for one in runs[0].schemes if runs[0].predictor_path(one).is_dir()]
-    wanted = str(Scheme.parse(scheme)) if scheme is not None else there[0] if len(there) == 1 else None
+    systems = (*map(str, runs[0].schemes), *runs[0].products)
+    there = [one for one in systems if runs[0].predictor_path(one).is_dir()]
+    wanted = scheme if scheme in there else None
+    if wanted is None:
+        wanted = str(Scheme.parse(scheme)) if scheme is not None else there[0] if len(there) == 1 else None
     if not there:
         raise ValueError(f"{root} has no predictor yet; finish it: {runs[0].resume_command}")
     if wanted not in there:

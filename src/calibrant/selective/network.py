@@ -1,4 +1,4 @@
-"""The selector's network: two hidden ReLU layers on standardised (confidence, scores)."""
+"""The selector's network: two hidden ReLU layers on standardized (confidence, scores)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.adapters.fitted import FittedModule
-from calibrant.detectors.base import Standardise
+from calibrant.detectors.base import Standardize
 
 
 class SelectorNetwork(FittedModule):
-    """Logits (n,) of inputs (n, `inputs`): standardise, two hidden layers of `hidden` with ReLU, one output.
+    """Logits (n,) of inputs (n, `inputs`): standardize, two hidden layers of `hidden` with ReLU, one output.
 
     The initial weights are uniform in +-1 / sqrt(fan in), drawn with `seed` alone.
 
@@ -23,7 +23,7 @@ class SelectorNetwork(FittedModule):
     def __init__(self, inputs: int, *, hidden: int = 64, seed: int = 0) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.standard = Standardise()
+        self.standard = Standardize()
         self.layers = nn.Sequential(
             _linear(inputs, hidden, generator),
             nn.ReLU(),
@@ -41,7 +41,7 @@ class SelectorNetwork(FittedModule):
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(
         device="cpu"
-    )  # the usual initialisation reads global random state
+    )  # the usual initialization reads global random state
     bound = 1 / math.sqrt(inputs)
     with torch.no_grad():
         layer.weight.uniform_(-bound, bound, generator=generator)

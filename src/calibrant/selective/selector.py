@@ -20,7 +20,7 @@ _BEFORE = {"printed": "paper", "published": "authors_code"}  # names of variants
 
 
 class Selector(BaseSelector):
-    """A small network on standardised (confidence, scores), fitted to a selective objective.
+    """A small network on standardized (confidence, scores), fitted to a selective objective.
 
     `objective` is the name of one in the slot "objective", or an object: "calibration" is the paper's, eq.
     sel-cal-loss-bayes (options `eta`, `width`, `variant`, `group`, `zeta`), "classification" has the options `coverage`

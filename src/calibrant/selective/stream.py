@@ -1,4 +1,4 @@
-"""The share of outliers in an unlabelled stream, from the likelihood ratios of its inputs."""
+"""The share of outliers in an unlabeled stream, from the likelihood ratios of its inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Share:
 
 
 def estimate_share(ratio: Any, *, level: float = 0.95) -> Share:
-    """The share pi of outliers that makes ratios (n,), outlier / ID, of an unlabelled stream most likely.
+    """The share pi of outliers that makes ratios (n,), outlier / ID, of an unlabeled stream most likely.
 
     Maximizes sum_i log((1 - pi) + pi ratio_i), which is concave in pi; the maximum is the fixed point of the EM steps
     pi <- mean_i pi ratio_i / ((1 - pi) + pi ratio_i). The interval holds every pi whose likelihood is within

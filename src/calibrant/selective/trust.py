@@ -94,7 +94,9 @@ class Trust(BaseSelector):
             if part.count is not None:
                 raise ValueError(f"{argument} must have one row per input: its rows have counts")
         scores, theirs = _columns("validation", validation, names), _columns("outliers", outliers, names)
-        return self.fit_arrays(validation.confidence, scores, theirs, names, calibrator=validation.calibrator)
+        self.fit_arrays(validation.confidence, scores, theirs, names, calibrator=validation.calibrator)
+        self.outlier_gates = self.of(outliers).sort().values
+        return self
 
     def fit_arrays(
         self, confidence: Any, scores: Any, outlier_scores: Any, names: Sequence[str], *, calibrator: str | None = None
@@ -166,7 +168,7 @@ class Trust(BaseSelector):
         return Threshold(float(self.tau), accepted / total, accepted / total, accepted, total)
 
     def estimate_share(self, predictions: Predictions, *, level: float = 0.95) -> Share:
-        """The share of outliers in an unlabelled stream, with an interval; see `calibrant.selective.estimate_share`.
+        """The share of outliers in an unlabeled stream, with an interval; see `calibrant.selective.estimate_share`.
 
         Put it in force by `trust.with_share(float(share))`.
         """
@@ -215,7 +217,7 @@ class Trust(BaseSelector):
 def choose_confidence(trust: Trust, candidates: Mapping[str, tuple[Predictions, Predictions]]) -> str:
     """Which of several confidences, such as those before and after OCM, makes trust the best forecast of "right".
 
-    `candidates` holds predictions of the same labelled validation data and of the same outliers, each pair with its own
+    `candidates` holds predictions of the same labeled validation data and of the same outliers, each pair with its own
     confidence and predicted class, and with the scores that `trust` reads. Returns the name with the largest
     (1 - pi) mean log p(right or wrong | validation) + pi mean log(1 - trust | outliers), where an answer is right with
     probability trust. Predictions that the network was trained on say nothing here.

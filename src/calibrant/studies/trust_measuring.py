@@ -126,7 +126,7 @@ class Stream:
         return array(self._said(part, share, kind).acceptance >= threshold.value)
 
     def _estimate(self, share: float, kind: str) -> float:
-        """The share that trust estimates from an unlabelled stream of test inputs and outliers of `kind`."""
+        """The share that trust estimates from an unlabeled stream of test inputs and outliers of `kind`."""
         trust = self.system.trust
         assert trust is not None
         stream = [trust.ratio(part.columns(trust.names)) for part in self._stream(share, kind)]

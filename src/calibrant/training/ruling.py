@@ -25,15 +25,15 @@ from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import Stage
 from calibrant.selective import SIRC, BaseSelector, Certificate, Trust
-from calibrant.slots import lookup
+from calibrant.slots import build, lookup
 from calibrant.training.predicting import InOrder, predict
 from calibrant.training.randomness import derive
-from calibrant.training.selecting import Selection
+from calibrant.training.selecting import Selection, read_members
 from calibrant.training.training_data import Examples, TrainingData
 
 RULES: Mapping[str, type[BaseSelector]] = {"Trust": Trust, "SIRC": SIRC}
 STATE = "rule.safetensors"
-FEWEST = 20  # validation examples that a rule is fitted to
+FEWEST = 20  # validation examples, and outliers of D_u if there are as many, that a rule is fitted to
 _FEW = 100  # of fewer validation examples a fifth certifies next to nothing
 FOLDS = 5  # of trust's cross-validation
 _MOST = 1000  # outliers for the rule, and as many for its certificate
@@ -88,6 +88,8 @@ def rule_outliers(data: TrainingData, settings: Settings) -> RuleOutliers:
         if settings.rule.synthesizers is not None:
             raise
         reason = str(error).partition(";")[0]
+        if needed[1]:
+            raise ValueError(f"{reason}: rule.max_error needs outliers; give some as uncertainty data") from None
         warnings.warn(f"{reason}: the rule is SIRC, whose output is no probability", stacklevel=2)
         return RuleOutliers(None)
     return RuleOutliers(made[0], made[1], "synthetic outliers")
@@ -112,7 +114,8 @@ def predict_outliers(
     """What is said of outliers, calibrated, with the detectors' scores."""
     layer = settings.backbone.feature_layer
     said = predict(ensemble, InOrder(part, settings.engine.predict_batch_size), layer)
-    scores = dict(zip(scorer.scores, scorer.score(said).unbind(1)))
+    found = scorer.score(**read_members(scorer, said, settings.outliers))
+    scores = dict(zip(scorer.scores, found.unbind(1)))
     plain = Predictions.from_probabilities(said.probabilities, scores=scores)
     return plain if calibrator is None else calibrator.calibrate(plain)
 
@@ -124,10 +127,10 @@ def fit_rule(
     detectors: Sequence[str],
     outliers: RuleOutliers,
     say: Callable[[Examples], Predictions],
-) -> None:
+) -> tuple[BaseSelector, Certificate | None]:
     """Fit the rule, set its threshold, certify it where the settings ask for that, and make it the result of `stage`.
 
-    `detectors` names the scores that the rule may read; `say` predicts outliers.
+    `detectors` names the scores that the rule may read; `say` predicts outliers. Returns the rule and its certificate.
     """
     part = validation[fitting_part(settings, len(validation))]
     rule: BaseSelector
@@ -144,6 +147,7 @@ def fit_rule(
     content = None if certificate is None else certificate.to_dict()
     about = {"kind": type(rule).__name__, "config": rule.config(), "certificate": content}
     stage.finish(about, {STATE: rule.state_dict()})
+    return rule, certificate
 
 
 def kept_rule(stage: Stage) -> tuple[BaseSelector, Certificate | None]:
@@ -214,9 +218,10 @@ def reading_rule(settings: Settings, network: nn.Module) -> Settings:
             "rule.detectors all read features, but the network has no linear layer to take them from; name one of"
             " logits, such as energy, or set backbone.feature_layer"
         )
-    options = {name: values for name, values in settings.outliers.options.items() if name in chosen}
+    options = {name: values for name, values in settings.rule.options.items() if name in chosen}
     outliers = settings.outliers.model_copy(update={"scores": chosen, "options": options})
-    return settings.model_copy(update={"outliers": outliers})
+    selector = settings.selector.model_copy(update={"views": 1})  # a rule reads the validation data as it is
+    return settings.model_copy(update={"outliers": outliers, "selector": selector})
 
 
 def enough(settings: Settings, count: int) -> bool:
@@ -242,6 +247,8 @@ def check_rule(settings: Settings, scheme: Scheme, data: TrainingData) -> None:
             f"rule.name={rule.name} is for schemes without OCM: after OCM the detectors know D_u from training"
             f" and miss other outliers; train {scheme.base}"
         )
+    for name in rule.detectors:
+        build("detector", name, rule.options.get(name))  # refuses options that do not fit
     if rule.name == "trust" and outliers is not None and len(outliers) < FOLDS:
         raise ValueError(f"{len(outliers)} outliers are too few to fit trust to: give about {FEWEST}, or none at all")
     if rule.max_error is None:

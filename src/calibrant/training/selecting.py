@@ -45,9 +45,9 @@ class Scored:
 class Selection:
     """What decides for a scheme, and what it says: a selector, the scores it reads, and the predictions with both.
 
-    The predictions went through the `calibrator`, if there is one.
-
-    Schemes without a selector of their own have the confidence in its place, and a threshold that accepts everything.
+    The predictions went through the `calibrator`, if there is one. A scheme without a selector of its own has a rule,
+    or else the confidence, in its place; the confidence has a threshold that accepts everything. `threshold` is None
+    where the selector's own is in force.
     """
 
     selector: BaseSelector
@@ -70,16 +70,16 @@ def score_sets(
 
     scorer = build_scorer(settings.outliers, settings.seed)
     reference = run(_reference(data.train, settings.outliers, settings.seed))
-    scorer.fit(**_read(scorer, reference, settings.outliers), labels=reference.labels)
+    scorer.fit(**read_members(scorer, reference, settings.outliers), labels=reference.labels)
     predictions, scores = {}, {}
     for name, part in prediction_sets(data).items():
         predictions[name] = run(part)
-        scores[name] = scorer.score(**_read(scorer, predictions[name], settings.outliers))
+        scores[name] = scorer.score(**read_members(scorer, predictions[name], settings.outliers))
     views = [(predictions["validation"], scores["validation"])]
     augmentation = Augmentation(settings.augmentation.padding, settings.augmentation.flip)
     for view in range(1, settings.selector.views):
         view_predictions = run(data.validation, augmentation, derive(settings.seed, "selector view", view))
-        views.append((view_predictions, scorer.score(**_read(scorer, view_predictions, settings.outliers))))
+        views.append((view_predictions, scorer.score(**read_members(scorer, view_predictions, settings.outliers))))
     scored = {name: _with_scores(part, scorer, scores[name]) for name, part in predictions.items()}
     kept = _views(views, build_selector(settings.selector, settings.seed))
     if keeps_view_probabilities(settings):
@@ -160,7 +160,7 @@ def _reference(train: Examples, settings: OutlierSettings, seed: int) -> Example
     return train.subset(chosen["reference"])
 
 
-def _read(scorer: OutlierScores, predictions: Predictions, settings: OutlierSettings) -> dict[str, Tensor]:
+def read_members(scorer: OutlierScores, predictions: Predictions, settings: OutlierSettings) -> dict[str, Tensor]:
     """The features (K, N, D) and logits (K, N, C) that `scorer` reads, or (1, N, ...) averaged over the members."""
     if predictions.features is None and "features" in scorer.reads:
         raise ValueError(

@@ -51,7 +51,7 @@ class TrainingData:
     def outliers_for(self, scheme: Scheme) -> Examples:
         """D_u, which `scheme` is fine-tuned on."""
         if self.uncertainty is None:
-            raise ValueError(f"uncertainty data (D_u) is missing: {scheme} needs unlabelled outliers to fine-tune on")
+            raise ValueError(f"uncertainty data (D_u) is missing: {scheme} needs unlabeled outliers to fine-tune on")
         return self.uncertainty
 
     def splits_json(self) -> str:

@@ -241,7 +241,9 @@ class Workspace:
             say = partial(ruling.predict_outliers, self.ensemble(scheme), scored.scorer, calibrator, settings=settings)
             with self._held(stage) as to_do:
                 if to_do and self.fabric.is_global_zero:
-                    ruling.fit_rule(stage, settings, predictions["validation"], scored.scorer.scores, outliers, say)
+                    names, held_out = scored.scorer.scores, predictions["validation"]
+                    fitted = ruling.fit_rule(stage, settings, held_out, names, outliers, say)
+                    return ruling.rule_selection(*fitted, scored.scorer, predictions, calibrator)
         return ruling.rule_selection(*ruling.kept_rule(stage), scored.scorer, predictions, calibrator)
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
