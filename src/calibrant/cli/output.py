@@ -154,11 +154,13 @@ def _merged(systems: dict[str, list[Row]], coverage: float) -> Iterator[tuple[st
 
 def _agree(rows: list[Row], others: list[Row] | None) -> bool:
     """Whether two systems have the same measures, but for those of the whole order of acceptance."""
+    from calibrant.metrics.declarations import catalogue
+
+    shown = [name for name, measure in catalogue().items() if measure.at_coverage]
     return others is not None and all(
-        _same(interval.estimate, other.measures[name].estimate)
+        _same(one.measures[name].estimate, other.measures[name].estimate)
         for one, other in zip(rows, others)
-        for name, interval in one.measures.items()
-        if not (name == "augrc" or name.endswith(("aurc", "aurc_10", "aurc_50")))
+        for name in shown
     )
 
 
