@@ -147,7 +147,10 @@ def _trust(name: str, lab: Lab) -> str:
         f" --profile {lab.settings.profile} --weights {network.weights} --data DIR`; every coverage, share and kind of"
         f" outliers is in `{name}/trust/all.md`."
     )
-    return f"## {name}\n\n{about}\n\n{table.markdown()}\n{goals.markdown()}"
+    left_out = ("ECE, 10 % outliers", "ECE, no outliers", "ID coverage")
+    rows = [{column: cell for column, cell in row.items() if column not in left_out} for row in table.rows]
+    shown = StudyTable(rows, note=table.note)
+    return f"## {name}\n\n{about}\n\n{shown.markdown()}\n{goals.markdown()}"
 
 
 def _options(lab: Lab) -> str:
