@@ -7,6 +7,9 @@ import signal
 import pytest
 import torch
 
+# A user's module: to look for doctests in it would import it, and register what it brings for all other tests.
+collect_ignore = ["own_ideas.py"]
+
 torch.set_num_threads(1)
 # Shells start background jobs with Ctrl-C ignored, which processes inherit; the tests of interruption need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
