@@ -10,6 +10,7 @@ from typing import Any
 from calibrant.config.groups import ReportSettings
 from calibrant.config.loading import Settings
 from calibrant.data import ArrayData
+from calibrant.deploy.saving import describe
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
 from calibrant.files import RunError, write_csv
 from calibrant.runs.run import Run
@@ -50,7 +51,7 @@ def report_page(
         out,
         evaluations,
         title=title or f"{settings.data.source}: {len({one.system for one in evaluations})} schemes",
-        notes=notes,
+        notes=[*notes, *_certificates(runs)],
         settings=json.loads(settings.model_dump_json()),
         commands=[*dict.fromkeys(command for command in [*made, *commands] if command)],
         images=images,
@@ -58,6 +59,17 @@ def report_page(
         summary=rows,
         bins=settings.report.bins,
     )
+
+
+def _certificates(runs: Sequence[Run]) -> list[str]:
+    """What was certified of the predictors of `runs`, one sentence each."""
+    found = []
+    for run in runs:
+        for system in (*map(str, run.schemes), *run.products):
+            folder = run.predictor_path(system)
+            about = describe(folder).get("certificate") if folder.is_dir() else None
+            found += [] if about is None else [f"Certificate of {system}: {about}"]
+    return found
 
 
 def _inputs(settings: Settings, evaluation: Evaluation) -> tuple[dict[str, Any], tuple[str, ...] | None, list[str]]:
