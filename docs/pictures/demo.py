@@ -11,24 +11,31 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from calibrant.evaluation import Evaluation, coverage_curves
+from calibrant.evaluation import coverage_curves
 from calibrant.report import ConfidenceHistogramDisplay, save_figure
+from calibrant.runs.run import open_runs
+
+SYSTEMS = {"FNN + temperature": "confidence, temperature-scaled", "SCBNN-OCM": "SCBNN-OCM", "FNN + trust": "trust"}
 
 
 def main(folder: Path) -> None:
-    """Confidence of FNN and of SCBNN-OCM on digits and photographs, and how well they are told apart."""
-    seeds = sorted(folder.glob("seed-*"))
-    found = {s: [Evaluation.load(seed / "evaluations" / f"{s}.npz") for seed in seeds] for s in ("FNN", "SCBNN-OCM")}
+    """Confidence and trust of digits and photographs, and how many photographs each system answers."""
+    found = {name: [] for name in SYSTEMS}
+    for run in open_runs(folder):
+        for evaluation in run.evaluations():
+            if evaluation.system in found:
+                found[evaluation.system].append(evaluation)
     figure, axes = plt.subplots(1, 3, figsize=(12, 3), layout="constrained")
-    for ax, (system, runs) in zip(axes, found.items()):
-        inside = np.concatenate([run.id.confidence for run in runs])
-        outside = np.concatenate([run.ood["far"].confidence for run in runs])
+    for ax, name in zip(axes, ("FNN + temperature", "FNN + trust")):
+        inside = np.concatenate([one.id.forecast for one in found[name]])
+        outside = np.concatenate([one.ood["far"].forecast for one in found[name]])
         ConfidenceHistogramDisplay.from_confidences(inside, {"photographs": outside}, ax=ax)
-        ax.set_title(f"{system}, digits and photographs")
-    for curve in coverage_curves([run for runs in found.values() for run in runs]):
-        axes[2].plot(100 * curve.coverage.mean(0), 100 * curve.ood["far"]["system_rate"].mean(0), label=curve.system)
-    axes[2].set(xlabel="Digits answered, %", ylabel="Told apart, %", title="Digits and photographs, with abstention")
-    axes[2].legend(frameon=False)
+        ax.set(title=SYSTEMS[name].capitalize(), xlabel=SYSTEMS[name].partition(",")[0].capitalize())
+    for curve in coverage_curves([one for each in found.values() for one in each]):
+        answered = curve.ood["far"]["ood_acceptance"].mean(0)
+        axes[2].plot(100 * curve.coverage.mean(0), 100 * answered, label=SYSTEMS[curve.system])
+    axes[2].set(xlabel="Digits answered, %", ylabel="Photographs answered, %", title="What is answered")
+    axes[2].legend(frameon=False, loc=(0.34, 0.1), fontsize=8)
     save_figure(figure, Path(__file__).with_suffix(".png"))
 
 

@@ -25,9 +25,9 @@ def evaluation_of(settings: Settings, system: Scheme | str, predictions: Mapping
     """A scheme or product on test and OOD data; the selector decides where there is one, else the confidence.
 
     Thresholds come from the validation data, or, with `selector.threshold: test`, from the test data. Of the scores,
-    those that a selector reads are kept.
+    those that the selector or the rule may read are kept.
     """
-    names = settings.outliers.scores
+    names = settings.outliers.scores if settings.rule.name == "confidence" else settings.rule.detectors
     kept = {
         part: replace(one, scores={name: one.scores[name] for name in names if name in one.scores})
         for part, one in predictions.items()

@@ -66,7 +66,7 @@ def wrong_answers(id_correct: Any, id_accepted: Any, ood_accepted: Any, *, share
         ((1 - pi) k e + pi o) / ((1 - pi) k + pi o)
 
     k is the share of ID inputs that are accepted, e the error rate of these, o the share of outliers that are accepted.
-    `id_correct` and `id_accepted` (n,), `ood_accepted` (k,), of 0 and 1. NaN where nothing is accepted.
+    `id_correct` and `id_accepted` (n,), `ood_accepted` (m,), of 0 and 1. NaN where nothing is accepted.
 
     >>> wrong_answers([1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0], share=0.5)
     0.333

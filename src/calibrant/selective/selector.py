@@ -22,11 +22,11 @@ _BEFORE = {"printed": "paper", "published": "authors_code"}  # names of variants
 class Selector(BaseSelector):
     """A small network on standardized (confidence, scores), fitted to a selective objective.
 
-    `objective` is the name of one in the slot "objective", or an object: "calibration" is the paper's, eq.
-    sel-cal-loss-bayes (options `eta`, `width`, `variant`, `group`, `zeta`), "classification" has the options `coverage`
+    `objective` is the name of one in the slot "objective", or an object: "calibration" is the paper's,
+    equation 39 (options `eta`, `width`, `variant`, `group`, `zeta`), "classification" has the options `coverage`
     and `penalty`. `training` says how it is fitted; by default L-BFGS minimizes the exact objective. `report_` tells
     how the last fit went. `entropy` says that the last column of the scores is the entropy of the prediction, as in
-    the published code; a `Predictor` then adds it by itself.
+    the authors' code; a `Predictor` then adds it by itself.
 
     g = sigmoid(z) of the network's logit z. Thresholds are compared with sigmoid(z / `spread`), where `spread` is 1 for
     "calibration", as in the paper, and for other objectives the largest |z| of the data of `fit`: their g may round to
