@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant import checks
 
-_DENSE = 256  # up to so many points the matrix is faster than sorting
+_DENSE = 256  # points up to which the matrix is faster than sorting
 _BLOCK = 64
 _LEAF = 128
 

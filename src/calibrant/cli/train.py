@@ -10,7 +10,7 @@ import typer
 
 from calibrant.cli import options, output
 from calibrant.cli.errors import is_main_process, resumable
-from calibrant.slots import plugin_options
+from calibrant.slots import names, plugin_options
 
 EXAMPLES = """
 calibrant train --data embedded --scheme SCBNN-OCM --out run
@@ -42,7 +42,7 @@ def command(
     weights: options.WeightsFile = None,
     calibrator: Annotated[
         str | None,
-        typer.Option("--calibrator", metavar="NAME", help="Fitted after training: temperature, none."),
+        typer.Option("--calibrator", metavar="NAME", help=f"Fitted after training: {', '.join(names('calibrator'))}."),
     ] = None,
     rule: Annotated[
         str | None,

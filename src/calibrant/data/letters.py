@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from calibrant.data.arrays import ArrayData
-from calibrant.data.base import Source
-from calibrant.data.images import ImageForm
+from calibrant.data.drawn import DrawnSource
 from calibrant.slots import register
 
 _FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral", "cmr10", "cmss10")
@@ -20,27 +18,17 @@ _COUNT = 5000
 
 
 @register("source", "letters")
-class LettersSource(Source):
+class LettersSource(DrawnSource):
     """One letter per image, of random face, size, turn, place and colors; the same images every time."""
 
+    name = "letters"
     spec = "letters?size=32"
     about = "rendered letters on plain ground, 5,000 outliers of any size"
     obtain = "nothing to do: drawn with the fonts of matplotlib"
 
-    def __init__(self, path: str, *, size: str = "32", color: str = "rgb") -> None:
-        self.form = ImageForm.parse(size, color)
-
-    @classmethod
-    def where(cls, folder: Path) -> str | None:
-        """They are drawn when they are needed."""
-        return "always"
-
-    def read(self, part: str | None) -> ArrayData:
-        """All of them."""
-        assert self.form.size is not None
-        rng = np.random.default_rng(0)
-        images = np.stack([_draw(rng, self.form.size, self.form.color) for _ in range(_COUNT)])
-        return ArrayData(torch.from_numpy(images), None, None, "letters")
+    def draw(self, rng: np.random.Generator, size: tuple[int, int], color: str) -> NDArray[np.uint8]:
+        """One letter after another."""
+        return np.stack([_draw(rng, size, color) for _ in range(_COUNT)])
 
 
 @cache

@@ -18,7 +18,7 @@ from calibrant.runs.run import Run
 
 def table_of(evaluations: Sequence[Evaluation], settings: ReportSettings) -> list[Row]:
     """The measures at full and at half coverage, intervals as `settings` want them."""
-    most = ReportSettings.model_fields["resamples"].default  # so many, or fewer where the data are large
+    most = ReportSettings.model_fields["resamples"].default  # this number, or fewer where the data are large
     how = Resampling(None if settings.resamples == most else settings.resamples, settings.confidence_level)
     return summarize(evaluations, bins=settings.bins, resampling=how)
 

@@ -209,7 +209,7 @@ def _share(share: float) -> float:
 
 
 def _flags(name: str, value: Any, size: int | None = None) -> Array:
-    """(n,) of 0 and 1; None: ones, so many as `size`."""
+    """(n,) of 0 and 1; None: `size` ones."""
     if value is None and size is not None:
         return np.ones(size)
     flags = checks.shaped(name, checks.tensor(name, value), dims=1)

@@ -15,7 +15,7 @@ from calibrant.training.checkpoints import Checkpoint, CheckpointStore, pack_opt
 from calibrant.training.distributed import agree
 from calibrant.training.randomness import random_states, restore_random_states
 
-# Asking rank 0 for the time is a message; with several ranks it is sent every so many steps only.
+# Asking rank 0 for the time is a message; with several ranks it is sent only once in this number of steps.
 _CLOCK_STEPS = 16
 
 

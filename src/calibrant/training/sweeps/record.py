@@ -43,7 +43,7 @@ class TrialRow:
     reason: str = ""
 
     def after(self, ended: Ended, epochs: int, attempts: int) -> TrialRow:
-        """The row once the trial, of so many epochs, has ended."""
+        """The row once the trial, of that number of epochs, has ended."""
         early = f"early, after epoch {ended.stopped} of {epochs}"
         reason = early if ended.state == "stopped" else ended.reason
         return replace(self, state=ended.state, reason=reason, attempts=attempts, **(ended.value or {}))
