@@ -384,3 +384,31 @@ def test_the_command_line(call: Caller, tmp_path: Path) -> None:
     refused = ("predict", out, "embedded:near", "--out", tmp_path / "other.csv", "--error", "0.1", "--coverage", "0.5")
     assert "either --coverage or --error" in call.refused(*refused)
     assert "rule.name" in call.refused("train", *TINY_OPTIONS, "--rule", "trusty", "--out", tmp_path / "other")
+
+
+def rows(part: Any) -> list[list[float]]:
+    return part.take(torch.arange(len(part)))[0].flatten(1).tolist()
+
+
+@pytest.mark.parametrize("scheme", ["SFNN", "SFNN-OCM"])
+def test_zeta_in_a_run_rejects_outliers_that_the_network_was_not_trained_on(plain: Workspace, scheme: str) -> None:
+    without = plain.selection(scheme)
+    rejecting = plain.with_settings("selector.zeta=1")
+    assert rejecting.check(scheme)
+    with_zeta = rejecting.selection(scheme)
+    assert isinstance(with_zeta.selector, Selector)
+    outliers = ruling.selector_outliers(plain.data, plain.settings, Scheme.parse(scheme))
+    own, used = ({tuple(row) for row in rows(part)} for part in (plain.data.uncertainty, outliers))
+    assert used <= own if scheme == "SFNN" else not used & own
+    gates = torch.cat([with_zeta.predictions[name].selection for name in plain.data.ood])
+    before = torch.cat([without.predictions[name].selection for name in plain.data.ood])
+    assert gates.mean() < before.mean()
+    again = plain.with_settings("selector.zeta=1").selection(scheme)
+    assert torch.equal(again.predictions["test"].selection, with_zeta.predictions["test"].selection)
+
+
+def test_zeta_is_refused_before_training_where_no_outliers_can_be_made(plain: Workspace) -> None:
+    column = ArrayData(torch.rand(60, 1), torch.arange(60) % 2)
+    workspace = on(plain, TrainingData(column, column), "selector.zeta=1", network=nn.Linear(1, 2))
+    with pytest.raises(ValueError, match="cannot make outliers from these inputs"):
+        workspace.check("SFNN")

@@ -232,6 +232,9 @@ class SelectorSettings(Group):
         default="paper", description="of the calibration objective: paper, authors_code"
     )
     eta: NonNegative = Field(default=0.01, description="weight of the barrier that keeps it from rejecting all")
+    zeta: NonNegative = Field(
+        default=0.0, description="calibration, beyond the paper: weight of the barrier that rejects outliers; 0: none"
+    )
     width: Positive = Field(default=0.2, description="of the kernel between two confidences")
     group: Count | None = Field(default=None, description="group size; the expectation over groups in closed form")
     target_coverage: Annotated[float, Field(gt=0, le=1)] = Field(default=0.5, description="classification: xi")

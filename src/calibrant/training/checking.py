@@ -20,4 +20,5 @@ def check_schemes(schemes: Iterable[Scheme], data: TrainingData, settings: Setti
             data.outliers_for(scheme)
         if scheme.selective:
             selecting.build_scorer(settings.outliers, settings.seed)  # both refuse options that do not fit
-            selecting.build_selector(settings.selector, settings.seed)
+            if "outliers" in selecting.build_selector(settings.selector, settings.seed).objective.needs:
+                ruling.selector_outliers(data, settings, scheme)  # refuses inputs of which none can be made

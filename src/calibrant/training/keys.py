@@ -123,10 +123,13 @@ def keeps_view_probabilities(settings: Settings) -> bool:
     return settings.calibrator.name != "none" and settings.selector.views > 1
 
 
-def select_inputs(settings: Settings, parent: str, calibrator: str | None = None) -> dict[str, Any]:
+def select_inputs(
+    settings: Settings, parent: str, calibrator: str | None = None, outliers: Examples | None = None
+) -> dict[str, Any]:
     """What determines the selector on the outlier scores with the key `parent`, and that of its `calibrator`."""
     chosen = {} if calibrator is None else {"calibrator": calibrator}
-    return {"stage": "select", "parent": parent, "selector": identity(settings)["selector"], **chosen}
+    fitted_to = {} if outliers is None else {"fitted_to": fingerprint(outliers)}
+    return {"stage": "select", "parent": parent, "selector": identity(settings)["selector"], **chosen, **fitted_to}
 
 
 def _optimizer(settings: Settings, stage: Literal["fit", "finetune"], scheme: Scheme) -> dict[str, Any]:

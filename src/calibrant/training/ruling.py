@@ -95,6 +95,16 @@ def rule_outliers(data: TrainingData, settings: Settings) -> RuleOutliers:
     return RuleOutliers(made[0], made[1], "synthetic outliers")
 
 
+def selector_outliers(data: TrainingData, settings: Settings, scheme: Scheme) -> Examples:
+    """At most 1,000 outliers for a selector whose objective needs some, such as zeta > 0.
+
+    They are of D_u, or made from the validation inputs where there is none or `scheme` has trained on it.
+    """
+    if data.uncertainty is not None and not scheme.ocm:
+        return _divided(data.uncertainty, settings)[0]
+    return _made(data.validation, settings.rule, derive(settings.seed, "selector", "synthetic"))
+
+
 def _divided(uncertainty: Examples, settings: Settings) -> tuple[Examples, Examples | None]:
     """Examples of D_u for the rule, at most 1,000, and as many others for its certificate; of 20 all fit the rule."""
     order = _order(len(uncertainty), settings.seed, "outliers")

@@ -26,7 +26,7 @@ from calibrant.training.randomness import derive
 from calibrant.training.training_data import Examples, TrainingData
 
 _SETTINGS: Mapping[str, Mapping[str, str]] = {
-    "calibration": {"eta": "eta", "width": "width", "variant": "variant", "group": "group"},
+    "calibration": {"eta": "eta", "width": "width", "variant": "variant", "group": "group", "zeta": "zeta"},
     "classification": {"coverage": "target_coverage", "penalty": "penalty"},
 }
 """The options of objectives that have settings of their own, by the names of these."""
@@ -192,11 +192,19 @@ def confidence_selection(predictions: dict[str, Predictions], calibrator: Calibr
     return Selection(selector, None, predictions, -math.inf, calibrator)
 
 
-def fit_selector(stage: Stage, settings: SelectorSettings, scored: Scored, seed: int) -> Selector:
-    """Fit the selector to validation data, set its threshold, and make it the result of `stage`; returns it."""
+def fit_selector(
+    stage: Stage, settings: SelectorSettings, scored: Scored, seed: int, outliers: Predictions | None = None
+) -> Selector:
+    """Fit the selector to validation data, set its threshold, and make it the result of `stage`; returns it.
+
+    `outliers`, with their scores, are for an objective that needs some.
+    """
     selector = build_selector(settings, seed)
     views = scored.views
-    more = {name: views[name] for name in selector.objective.needs}
+    more: dict[str, Any] = {name: views[name] for name in selector.objective.needs if name != "outliers"}
+    if outliers is not None:
+        read = selector.columns(outliers.columns(scored.scorer.scores), outliers.probabilities)
+        more |= {"outlier_confidence": outliers.confidence, "outlier_scores": read}
     behind = scored.predictions["validation"].calibrator
     selector.fit(views["confidence"], views["scores"], views["correct"], **more, calibrator=behind)
     if settings.threshold == "test" and "test" in scored.predictions:
@@ -230,8 +238,4 @@ def build_selector(settings: SelectorSettings, seed: int) -> Selector:
         if option in places:
             raise ValueError(f"selector.options repeats {option}: set selector.{places[option]} instead")
     own: dict[str, Any] = {option: getattr(settings, name) for option, name in places.items()}
-    selector = Selector(settings.objective, **{**settings.options, **own, "training": training, "seed": seed})
-    if "outliers" in selector.objective.needs:
-        name = settings.objective
-        raise ValueError(f"selector.options: {name} then needs outliers, which a run has none of; fit it in Python")
-    return selector
+    return Selector(settings.objective, **{**settings.options, **own, "training": training, "seed": seed})

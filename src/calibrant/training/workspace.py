@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.detectors import OutlierScores
 from calibrant.posteriors.deterministic import as_posterior
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
@@ -32,7 +33,7 @@ from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.snapshots import Saver
 from calibrant.training.train_stage import StageTask, train_stage
-from calibrant.training.training_data import TrainingData
+from calibrant.training.training_data import Examples, TrainingData
 from calibrant.training.validation import validate
 
 MODEL = "model.safetensors"
@@ -219,11 +220,16 @@ class Workspace:
         key, calibrator = self._calibrator(_unselective(scheme), scored.predictions)
         selector = selecting.build_selector(settings.selector, settings.seed)
         scored = selecting.calibrate_scored(calibrator, scored, selector)
-        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(settings, scored_stage.key, key))
-        with self._held(stage) as to_do:
-            if to_do and self.fabric.is_global_zero:
-                fitted = selecting.fit_selector(stage, settings.selector, scored, settings.seed)
-                return selecting.selection_of(fitted, scored, calibrator)
+        needed = "outliers" in selector.objective.needs
+        outliers = ruling.selector_outliers(self.data, settings, scheme) if needed else None
+        stage = self.run.stage(f"select-{scheme}", keys.select_inputs(settings, scored_stage.key, key, outliers))
+        if not agree(stage.finished, self.fabric):
+            say = self._outlier_predictor(_unselective(scheme), scored.scorer, calibrator) if needed else None
+            with self._held(stage) as to_do:
+                if to_do and self.fabric.is_global_zero:
+                    said = None if say is None or outliers is None else say(outliers)
+                    fitted = selecting.fit_selector(stage, settings.selector, scored, settings.seed, said)
+                    return selecting.selection_of(fitted, scored, calibrator)
         return selecting.selection_of(selecting.kept_selector(stage), scored, calibrator)
 
     def _ruled(self, scheme: Scheme) -> selecting.Selection:
@@ -238,13 +244,19 @@ class Workspace:
         inputs = keys.rule_inputs(settings, scored_stage.key, key, outliers.fitting, outliers.certifying)
         stage = self.run.stage(f"rule-{scheme}", inputs)
         if not agree(stage.finished, self.fabric):
-            say = partial(ruling.predict_outliers, self.ensemble(scheme), scored.scorer, calibrator, settings=settings)
+            say = self._outlier_predictor(scheme, scored.scorer, calibrator)
             with self._held(stage) as to_do:
                 if to_do and self.fabric.is_global_zero:
                     names, held_out = scored.scorer.scores, predictions["validation"]
                     fitted = ruling.fit_rule(stage, settings, held_out, names, outliers, say)
                     return ruling.rule_selection(*fitted, scored.scorer, predictions, calibrator)
         return ruling.rule_selection(*ruling.kept_rule(stage), scored.scorer, predictions, calibrator)
+
+    def _outlier_predictor(
+        self, scheme: Scheme, scorer: OutlierScores, calibrator: Calibrator | None
+    ) -> Callable[[Examples], Predictions]:
+        """What says what `scheme` makes of outliers, with their scores."""
+        return partial(ruling.predict_outliers, self.ensemble(scheme), scorer, calibrator, settings=self.settings)
 
     def _predict_stage(self, scheme: Scheme) -> Stage:
         inputs = keys.predict_inputs(scheme, self.settings, self.data, self.stage(scheme).key)
