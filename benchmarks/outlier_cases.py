@@ -1,4 +1,7 @@
-"""Networks with validation data, test data and real outliers of several kinds."""
+"""Networks with data to fit the rule to, data to test it on, and real outliers of several kinds.
+
+Everything comes from training and validation parts, so that test parts stay unseen by what is chosen here.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calibrant.adapters import FeatureTap
+from calibrant.backbones import build, load_weights
+from calibrant.config.loading import load_settings
 from calibrant.data import open_source
-from calibrant.data.images import resize
+from calibrant.training import Normalize, TrainingData, open_data
 
 
 class Case(NamedTuple):
@@ -24,37 +30,6 @@ class Case(NamedTuple):
     validation: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
     outliers: dict[str, Tensor]
-
-
-class ResNet20(nn.Module):
-    """ResNet-20 for CIFAR with shortcuts of option A (He et al. 2016), under the names of the public checkpoint."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
-        for stage, (inner, outer) in enumerate(((16, 16), (16, 32), (32, 64)), start=1):
-            blocks = [self._block(inner if i == 0 else outer, outer, 1 if i or stage == 1 else 2) for i in range(3)]
-            setattr(self, f"layer{stage}", nn.ModuleList(blocks))
-        self.linear = nn.Linear(64, 10)
-
-    @staticmethod
-    def _block(inner: int, outer: int, stride: int) -> nn.ModuleDict:
-        first = nn.Conv2d(inner, outer, 3, stride, padding=1, bias=False)
-        second = nn.Conv2d(outer, outer, 3, padding=1, bias=False)
-        return nn.ModuleDict(
-            {"conv1": first, "bn1": nn.BatchNorm2d(outer), "conv2": second, "bn2": nn.BatchNorm2d(outer)}
-        )
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and features of uint8 images."""
-        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-        x = self.bn1(self.conv1((x / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1))).relu()
-        for block in (*self.layer1, *self.layer2, *self.layer3):  # type: ignore[misc]
-            y = block["bn2"](block["conv2"](block["bn1"](block["conv1"](x)).relu()))
-            pad = (y.shape[1] - x.shape[1]) // 2
-            x = (y + (F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, pad, pad)) if pad else x)).relu()
-        features = x.mean((2, 3))
-        return self.linear(features), features
 
 
 def trained(body: nn.Module, head: nn.Module, x: Tensor, y: Tensor, epochs: int) -> Callable[[Tensor], Any]:
@@ -69,41 +44,49 @@ def trained(body: nn.Module, head: nn.Module, x: Tensor, y: Tensor, epochs: int)
     return lambda batch: (head(body(batch)), body(batch))
 
 
+def pretrained(data: str, weights: str) -> tuple[nn.Module, TrainingData]:
+    """The network of the profile `pretrained` with these weights, and its data."""
+    settings = load_settings("pretrained", overrides=[f"data.root={data}", "data.ood=[imagenet-resize]"])
+    mean, std = torch.tensor(settings.data.mean), torch.tensor(settings.data.std)
+    network = Normalize(load_weights(build("resneta-20", (3, 32, 32), 10), weights), mean, std)
+    return network.eval(), open_data(settings.data, settings.seed)
+
+
 def cifar10(data: str, weights: str) -> Case:
-    network = ResNet20()
-    state = torch.load(weights, map_location="cpu", weights_only=True)["state_dict"]
-    network.load_state_dict({name.removeprefix("module."): value for name, value in state.items()})
-    test, order = open_source(f"cifar10:{data}", split="test"), torch.randperm(10_000)
-    assert test.labels is not None
-    outliers = {kind: open_source(f"{kind}:{data}", split="all") for kind in ("lsun-resize", "imagenet-resize")}
-    outliers["cifar100"] = open_source(f"cifar100:{data}", split="test")
-    real = {kind: found.inputs[torch.randperm(10_000)[:1000]] for kind, found in outliers.items()}
-    real["letters"] = resize(open_source("embedded:near").inputs, (32, 32)).expand(-1, 3, -1, -1)
-    validation, rest = order[:1000], order[1000:3000]
-    train = open_source(f"cifar10:{data}").inputs[torch.randperm(50_000)[:2000]]
-    parts = [(test.inputs[rows], test.labels[rows]) for rows in (validation, rest)]
-    return Case("CIFAR-10, ResNet-20", network.eval(), train, parts[0], parts[1], real)
+    """The network of the profile `pretrained`, on its validation images alone: its test images stay unseen."""
+    network, parts = pretrained(data, weights)
+
+    def run(x: Tensor) -> tuple[Tensor, Tensor]:
+        with FeatureTap(network) as tap:
+            logits = network(x)
+            features = tap.take()
+        assert features is not None
+        return logits, features
+
+    order, take = torch.randperm(5000), parts.validation.take
+    train = parts.train.take(torch.randperm(50_000)[:2000])[0]
+    real = {"lsun-resize": parts.uncertainty, "imagenet-resize": parts.ood["imagenet-resize"]}
+    outliers = {kind: found.take(torch.randperm(len(found))[:1000])[0] for kind, found in real.items()}
+    return Case("CIFAR-10, ResNet-20", run, train, take(order[:1000]), take(order[1000:3000]), outliers)
 
 
 def cifar10_classes(data: str) -> Case:
     """A small network for the first six classes of CIFAR-10; the last four are outliers near to them."""
-    train, test = open_source(f"cifar10:{data}"), open_source(f"cifar10:{data}", split="test")
-    assert train.labels is not None
-    assert test.labels is not None
-    rows = torch.nonzero(train.labels < 6)[:, 0]
-    rows = rows[torch.randperm(len(rows))[:14_000]]
-    fit, validation, inside = rows[:13_000], rows[13_000:], torch.nonzero(test.labels < 6)[:2000, 0]
+    whole = open_source(f"cifar10:{data}")
+    assert whole.labels is not None
+    rows, others = (torch.nonzero(known)[:, 0] for known in (whole.labels < 6, whole.labels >= 6))
+    rows, others = rows[torch.randperm(len(rows))], others[torch.randperm(len(others))]
+    fit, validation, tested = rows[:13_000], rows[13_000:14_000], rows[14_000:16_000]
     body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1))
     body.extend([nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)])
     body.extend([nn.Flatten(), nn.Linear(1024, 128), nn.ReLU()])
-    network = trained(body, nn.Linear(128, 6), train.inputs[fit] / 255 - 0.5, train.labels[fit], 8)
+    network = trained(body, nn.Linear(128, 6), whole.inputs[fit] / 255 - 0.5, whole.labels[fit], 8)
     outliers = {kind: open_source(f"{kind}:{data}", split="all") for kind in ("lsun-resize", "imagenet-resize")}
     real = {kind: found.inputs[torch.randperm(10_000)[:1000]] for kind, found in outliers.items()}
-    real["other classes"] = test.inputs[test.labels >= 6][:1000]
-    real["letters"] = resize(open_source("embedded:near").inputs, (32, 32)).expand(-1, 3, -1, -1)
-    held, tested = (train.inputs[validation], train.labels[validation]), (test.inputs[inside], test.labels[inside])
+    real["other classes"] = whole.inputs[others[:1000]]
+    held, kept = ((whole.inputs[part], whole.labels[part]) for part in (validation, tested))
     name = "CIFAR-10 (six classes), small CNN"
-    return Case(name, lambda x: network(x / 255 - 0.5), train.inputs[fit[:2000]], held, tested, real)
+    return Case(name, lambda x: network(x / 255 - 0.5), whole.inputs[fit[:2000]], held, kept, real)
 
 
 class TextNetwork(nn.Module):
@@ -142,24 +125,29 @@ def clinc150(folder: Path, width: int) -> Case:
 
     x, y = part("train")
     network = trained(TextNetwork(len(ids) + 2, width), nn.Linear(128, len(intents)), x, y, 8)
-    real = {"out of scope": tokens(queries["oos_test"])}
-    real["other domain"] = tokens([pair for pair in queries["test"] if pair[1] in held_out])
+    real = {"out of scope": tokens(queries["oos_train"] + queries["oos_val"])}
+    real["other domain"] = tokens([pair for pair in queries["train"] if pair[1] in held_out][:1000])
+    validation, order = part("val"), torch.randperm(len(part("val")[0]))
+    held, kept = ((validation[0][rows], validation[1][rows]) for rows in order.tensor_split(2))
     name = "CLINC150, small CNN" if width > 1 else "CLINC150, bag of words"
-    return Case(name, network, x, part("val"), part("test"), real)
+    return Case(name, network, x, held, kept, real)
 
 
-def digits_images() -> Case:
-    train, test = open_source("embedded"), open_source("embedded", split="test")
-    assert train.labels is not None
-    assert test.labels is not None
-    order = torch.randperm(len(train))
-    fit, validation = order[:900], order[900:]
+def digits_images(held_out: list[int]) -> Case:
+    """Images of digits without the classes `held_out`, which are outliers near to the others."""
+    whole = open_source("embedded")
+    assert whole.labels is not None
+    inside = torch.tensor([digit for digit in range(10) if digit not in held_out])
+    known = torch.isin(whole.labels, inside)
+    rows, labels = torch.nonzero(known)[:, 0], torch.searchsorted(inside, whole.labels)
+    rows = rows[torch.randperm(len(rows))]
+    fit, validation, tested = rows.tensor_split([6 * len(rows) // 10, 8 * len(rows) // 10])
     body = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU())
     body.append(nn.Flatten()).append(nn.Linear(256, 64)).append(nn.ReLU())
-    network = trained(body, nn.Linear(64, 10), train.inputs[fit] / 255, train.labels[fit], 30)
-    real = {kind: open_source(f"embedded:{kind}", split="test").inputs for kind in ("near", "far")}
-    held = (train.inputs[validation], train.labels[validation])
-    return Case("digits, CNN", lambda x: network(x / 255), train.inputs[fit], held, (test.inputs, test.labels), real)
+    network = trained(body, nn.Linear(64, len(inside)), whole.inputs[fit] / 255, labels[fit], 30)
+    real = {"other digits": whole.inputs[~known], "photographs": open_source("embedded:far").inputs}
+    held, kept = ((whole.inputs[part], labels[part]) for part in (validation, tested))
+    return Case("digits, CNN", lambda x: network(x / 255), whole.inputs[fit], held, kept, real)
 
 
 def table(name: str, loaded: Any, held_out: list[int]) -> Case:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from compilers import FUSE
 from modules import convolutional, examples
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
@@ -303,3 +304,29 @@ def test_the_contract_of_kl_after_a_forward_pass():
     q.module.weight.data.mul_(3)  # unseen by autograd
     assert q.kl().item() != pytest.approx(closed_form_kl(q), rel=1e-5)
     assert q.kl().item() == pytest.approx(closed_form_kl(q), rel=1e-5)
+
+
+def test_a_trained_network_survives_being_made_bayesian() -> None:
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x[:1200]), y[:1200]).backward()
+        optimizer.step()
+    before = (net(x[1200:]).argmax(1) == y[1200:]).float().mean()
+    members = MeanField(net).sample(20).probabilities(x[1200:])
+    assert (members.mean(0).argmax(1) == y[1200:]).float().mean() >= before - 0.005
+    first, second = members[:2].argmax(2)
+    assert (first != second).float().mean() >= 0.005
+
+
+def test_the_default_deviation_follows_the_scale_of_each_tensor() -> None:
+    layer = nn.Linear(50, 40)
+    nn.init.zeros_(layer.bias)
+    deviations = MeanField(layer).standard_deviations()
+    scale = layer.weight.detach().square().mean().sqrt()
+    torch.testing.assert_close(deviations["weight"], (0.1 * scale).expand(40, 50), rtol=1e-5, atol=0)
+    torch.testing.assert_close(deviations["bias"], torch.full((40,), 0.001), rtol=1e-5, atol=0)

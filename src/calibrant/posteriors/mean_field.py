@@ -44,8 +44,10 @@ class MeanField(Posterior):
             network therefore works at once.
         prior_std: standard deviation of the prior, sqrt(0.001) in the paper.
         prior_mean: a number, or "init" for a prior centered on the weights that the module has now.
-        init_std: standard deviation that q starts from; `prior_std` if not given. Under SGD it moves little, so it is
-            a hyperparameter.
+        init_std: standard deviation that q starts from, one number for all parameters. If not given, each tensor has
+            its own: a tenth of the root mean square of its entries, at least 0.001, which a trained network
+            survives. Under SGD it moves little, so it is a hyperparameter; the paper trains from scratch with
+            `prior_std`.
         bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs
             to the submodule `owner`, is Bayesian. Parameters that do not require a gradient stay as they are.
         fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each; takes a compiler, and a
@@ -72,7 +74,7 @@ class MeanField(Posterior):
     ) -> None:
         super().__init__(module)
         self.prior_std = checks.positive("prior_std", prior_std)
-        self.init_std = checks.positive("init_std", prior_std if init_std is None else init_std)
+        self.init_std = None if init_std is None else checks.positive("init_std", init_std)
         if prior_mean != "init" and not math.isfinite(float(prior_mean)):
             raise ValueError(f"prior_mean must be a finite number or 'init', not {prior_mean}")
         self.fuse = fuse
@@ -80,7 +82,8 @@ class MeanField(Posterior):
         self._names = _chosen(module, bayesian)
         parameters = dict(module.named_parameters())
         for name in self._names:
-            self.rho[parameter_key(name)] = nn.Parameter(torch.full_like(parameters[name], 2 * math.log(self.init_std)))
+            std = _relative_std(parameters[name]) if self.init_std is None else self.init_std
+            self.rho[parameter_key(name)] = nn.Parameter(torch.full_like(parameters[name], 2 * math.log(std)))
         self.prior_mean: float | Literal["init"] = "init" if prior_mean == "init" else float(prior_mean)
         if self.prior_mean == "init":
             for name in self._names:
@@ -172,6 +175,12 @@ def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
     if not names:
         raise ValueError("bayesian leaves no parameter of module to be Bayesian: relax it, or use the module as it is")
     return names
+
+
+def _relative_std(parameter: Tensor) -> float:
+    """A tenth of the root mean square of the entries, at least 0.001: biases may be zero."""
+    size = max(parameter.numel(), 1)
+    return max(0.1 * float(parameter.detach().double().norm()) / math.sqrt(size), 0.001)
 
 
 def _prior_key(name: str) -> str:

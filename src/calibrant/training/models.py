@@ -57,7 +57,8 @@ def assemble(
 def _posterior(model: nn.Module, settings: Settings) -> nn.Module:
     """The family's posterior of `model`; settings that are options of the family, too, are its defaults."""
     chosen = settings.posterior
-    general = {"prior_std": chosen.prior_std, "init_std": chosen.init_std, "fuse": settings.engine.fuse}
+    init_std = chosen.prior_std if chosen.init_std is None else chosen.init_std
+    general = {"prior_std": chosen.prior_std, "init_std": init_std, "fuse": settings.engine.fuse}
     known = options_of("posterior", chosen.family)
     options = {name: value for name, value in general.items() if name in known}
     posterior: nn.Module = build("posterior", chosen.family, {**options, **chosen.options}, model)
