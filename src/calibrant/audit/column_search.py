@@ -22,7 +22,8 @@ def find_layout(table: Table, wishes: Wishes, *, like: Layout | None = None) -> 
     forecast = search.forecast()
     if like is not None:
         return Layout(table, forecast, detectors=wishes.detectors)
-    label, predicted, correct = search.column("label"), search.column("predicted"), search.column("correct")
+    taken = forecast.columns
+    label, predicted, correct = (search.column(role, taken) for role in ("label", "predicted", "correct"))
     if label is None and correct is None:
         raise ValueError(f"{lacking(table, 'label')}; name it with --label, or give a column 'correct' of 0 and 1")
     count = wishes.classes if isinstance(wishes.classes, int) else len(wishes.classes) or None
@@ -46,11 +47,11 @@ class ColumnSearch:
         exact = [name for name in ROLES[role] if name in self.table.names]
         return list(dict.fromkeys([*exact, *(plain[name] for name in ROLES[role] if name in plain)]))
 
-    def column(self, role: str) -> str | None:
-        """The column of `role`, chosen or usual."""
+    def column(self, role: str, taken: tuple[str, ...] = ()) -> str | None:
+        """The column of `role`, chosen, or usual and not `taken` for another."""
         if role in self.chosen:
             return self.chosen[role]
-        found = self.usual(role)
+        found = [name for name in self.usual(role) if name not in taken]
         if len(found) > 1:
             others = ", ".join(map(repr, found[1:]))
             self.said.append(f"Column {found[0]!r} was read as the {role}, not {others}; --{role} names another.")
@@ -58,11 +59,10 @@ class ColumnSearch:
 
     def notes(self, forecast: Forecast) -> tuple[str, ...]:
         """What was taken for what."""
-        if forecast.kind == "score" and "score" not in self.chosen:
-            what = f"the probability of class {forecast.classes[1]}"
-            self.said.insert(
-                0, f"Column {forecast.columns[0]!r} was read as {what}; --score and --positive say otherwise."
-            )
+        if forecast.binary and forecast.kind not in self.chosen:
+            what = "the log odds" if forecast.kind == "logits" else "the probability"
+            said = f"Column {forecast.columns[0]!r} was read as {what} of class {forecast.classes[1]}"
+            self.said.insert(0, f"{said}; --score and --positive name others.")
         return tuple(self.said)
 
     def forecast(self) -> Forecast:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
 BLOCK_BYTES = 2**26
 WHOLE_BYTES = 2**30
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What NumPy's reader of headers is known to raise for damaged ones.
+_UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, SyntaxError, RecursionError, MemoryError, TokenError)
 
 
 class NpzTable(Table):
@@ -125,7 +128,7 @@ def _header(stream: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...], 
     try:
         version = np.lib.format.read_magic(stream)
         shape, by_columns, dtype = _HEADERS[min(version, (2, 0))](stream)
-    except (ValueError, KeyError, SyntaxError, RecursionError, MemoryError) as error:
+    except _UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} holds a damaged array {name!r} ({reason}); write it again") from None
     return shape, by_columns, dtype

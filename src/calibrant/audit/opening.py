@@ -9,8 +9,9 @@ from typing import Any
 
 from calibrant.audit.array_table import ArrayTable, as_array
 from calibrant.audit.arrow_tables import CsvTable, FrameTable, ParquetTable
+from calibrant.audit.forecasts import KINDS
 from calibrant.audit.npz_table import NpzTable
-from calibrant.audit.roles import ROLES, Wishes
+from calibrant.audit.roles import Wishes
 from calibrant.audit.tables import Table
 from calibrant.predictions import Predictions
 
@@ -128,8 +129,7 @@ def _is_columns(ood: Mapping[Any, Any], role: str | None) -> bool:
     """Whether a mapping holds the columns of one table, rather than several tables by name."""
     if any(is_table(value) for value in ood.values()):
         return False
-    usual = {name for names in ROLES.values() for name in names}
-    return role is None or any(str(key) in usual for key in ood)
+    return role is None or any(key in KINDS for key in ood)
 
 
 def _distinct(tables: Any) -> dict[str, Table]:

@@ -18,16 +18,13 @@ if TYPE_CHECKING:
 EXAMPLES = """
 calibrant audit predictions.csv               # columns are found by name; the page is predictions-audit.html
 calibrant audit predictions.parquet --ood photos.parquet --ood noise.parquet --out audit.html
-# Columns with names of their own:
 calibrant audit log.csv --confidence sure --label truth --predicted answer
 calibrant audit log.csv --confidence sure --correct was_right --json
+calibrant audit mails.csv --score prob --positive spam   # two classes: prob is P(spam), predict_proba(X)[:, 1]
 calibrant audit outputs.npz --probabilities softmax --label y
-calibrant audit outputs.csv --probabilities cat,dog,owl
-calibrant audit outputs.csv --logits z_       # columns z_0, z_1, ...
-# Two classes and the probability of one, as from predict_proba(X)[:, 1]:
-calibrant audit mails.csv --score prob --positive spam
-# In CI: exit code 3 if a condition holds; quoted, because > would write to a file:
-calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-if "error@0.9 > 2%"
+calibrant audit outputs.csv --probabilities cat,dog,owl  # three columns
+calibrant audit outputs.csv --logits z_                  # columns z_0, z_1, ...
+calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-if "error@0.9 > 2%"   # in CI: exit code 3
 calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-by all --json
 """
 
