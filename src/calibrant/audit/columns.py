@@ -20,9 +20,9 @@ FEWEST_DIGITS = 0.005
 class Rows:
     """Rows that were read: confidence (n,) and, where there are labels, `correct` (n,); what was said, for showing.
 
-    `start` is how many rows came before, and `rows` (n,) where these stand in the table. `probabilities` (n, C) and
-    `target` (n,), the position of the label among the classes, are there where the table tells them; `scores` are
-    detectors' columns.
+    `start` is how many rows came before, and `rows` (n,) where these stand in the table. `probabilities` (n, C),
+    `target` (n,), the position of the label among the classes, and `logits` (n, C) are there where the table tells
+    them; `scores` are detectors' columns.
     """
 
     start: int
@@ -34,6 +34,7 @@ class Rows:
     rows: NDArray[np.int64] | None = None
     probabilities: NDArray[Any] | None = None
     target: NDArray[np.int64] | None = None
+    logits: NDArray[Any] | None = None
     scores: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def number(self, position: int) -> int:
@@ -109,7 +110,7 @@ class Layout:
             None if name is None else block.columns[name] for name in (self.label, self.predicted, self.correct)
         )
         right: NDArray[np.bool_] | None = None
-        confidence, matrix = self.forecast.read(block.columns, where, block.rows)
+        confidence, matrix, logits = self.forecast.read(block.columns, where, block.rows)
         target = None if matrix is None or label is None else self._target(label)
         if matrix is not None:
             index = matrix.argmax(1)
@@ -126,7 +127,9 @@ class Layout:
         if matrix is None and predicted is not None:
             self._note_least(confidence, block.rows, [predicted] if label is None else [predicted, label])
         scores = {name: self._detector(name, block) for name in self.detectors}
-        return Rows(block.start, confidence, right, predicted, label, block.done, block.rows, matrix, target, scores)
+        return Rows(
+            block.start, confidence, right, predicted, label, block.done, block.rows, matrix, target, logits, scores
+        )
 
     def _note_least(self, confidence: NDArray[Any], rows: NDArray[np.int64], said: Iterable[NDArray[Any]]) -> None:
         least = int(confidence.argmin())

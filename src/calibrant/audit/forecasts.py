@@ -38,12 +38,13 @@ class Forecast:
         return self.kind == "score" or (self.kind == "logits" and len(self.classes) == 2 and len(self.columns) == 1)
 
     def read(self, columns: Mapping[str, NDArray[Any]], where: str, rows: NDArray[np.int64]) -> _Read:
-        """Confidence (n,) and probabilities (n, C) of some rows, which stand at `rows` of the table."""
+        """Confidence (n,), probabilities (n, C) and logits (n, C), where they are told, of these `rows` of a table."""
         values = self._values(columns, where)
         if self.kind == "confidence":
-            return self._unit(values, where, rows), None
+            return self._unit(values, where, rows), None, None
         if self.kind == "logits":
-            return _largest(softmax(_finite(_two(values, 0.0), where, self.columns[0], rows)))
+            logits = _finite(_two(values, 0.0), where, self.columns[0], rows)
+            return (*_largest(softmax(logits))[:2], logits)
         unit = self._unit(values, where, rows)
         if self.kind == "score":
             unit = unit[:, 0] if unit.ndim == 2 else unit
@@ -83,7 +84,7 @@ class Forecast:
         raise ValueError(f"{where}: {name} must lie in [0, 1]; it reaches from {low:g} to {high:g}{hint}")
 
 
-_Read = tuple[NDArray[Any], NDArray[Any] | None]
+_Read = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[Any]:
@@ -98,7 +99,7 @@ def softmax(logits: NDArray[Any]) -> NDArray[Any]:
 
 
 def _largest(probabilities: NDArray[Any]) -> _Read:
-    return np.minimum(probabilities.max(axis=1), 1), probabilities
+    return np.minimum(probabilities.max(axis=1), 1), probabilities, None
 
 
 def _two(values: NDArray[Any], other: float) -> NDArray[Any]:
