@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,11 @@ def test_what_could_be_two_things_is_refused_with_the_likely_column(tmp_path: Pa
     refuse(both, saved(tmp_path, {"label": three_labels, "pred": three_labels, "score": score}))
     sure = np.maximum(score, 1 - score)  # of the predicted class: not P(y = 1)
     refuse(both, saved(tmp_path, {"label": labels, "pred": (score > 0.5).astype(int), "score": sure}))
+    names = np.array(["ham", "spam"])
+    mails = {"label": names[labels], "pred": names[(score > 0.5).astype(int)], "prob": score}
+    refuse("--score prob", saved(tmp_path, mails))
+    check_binary(audit(saved(tmp_path, mails), positive="spam", resampling=FAST), labels, score)
+    refuse("values of several kinds in 'label'", pd.DataFrame({"label": [1, "a"], "confidence": [0.5, 0.6], "pred": 1}))
     refuse("if 'certainty' is the probability", saved(tmp_path, {"label": labels, "certainty": score}))
 
 
@@ -168,6 +174,14 @@ def test_names_of_classes_can_be_told() -> None:
     refuse("has the label 'cat', but the classes are 0, 1, 2; give their names.*--classes", names[labels], p)
     check_three(audit(names[labels], p, classes=names, resampling=FAST), labels, p)
     refuse("classes has 2 names", names[labels], p, classes=["a", "b"])
+
+
+def test_lists_that_were_written_as_text_are_read(tmp_path: Path) -> None:
+    labels, p = three()
+    written = saved(tmp_path, {"label": labels, "probs": [row.tolist() for row in p], "z": [[1, 2]] * len(p)})
+    check_three(audit(written, resampling=FAST), labels, p)
+    printed = saved(tmp_path, {"label": labels, "logits": [np.array2string(np.log(row + 1e-9)) for row in p]})
+    assert audit(printed, resampling=FAST).rows[0].accuracy.estimate == pytest.approx((p.argmax(1) == labels).mean())
 
 
 # Percentages, separators, missing labels, names
@@ -252,8 +266,11 @@ def test_all_ood_tables_are_kept_under_names_of_their_own(tmp_path: Path) -> Non
     assert {row.ood: row.n_ood for row in found.rows} == {"a/far": 50, "b/far": 51, "id (OOD)": 52}
     found = audit(labels, p, ood={"x": p[:40], "y": p[:60].tolist()}, resampling=FAST)
     assert {row.ood: row.n_ood for row in found.rows} == {"x": 40, "y": 60}
-    found = audit(labels, p, ood=p[:40], resampling=FAST)
-    assert {row.ood: row.n_ood for row in found.rows} == {"ood": 40}
+    for far in (p[:40], pd.DataFrame(p[:40]), p[:40].tolist()):
+        found = audit(labels, p, ood=far, resampling=FAST)
+        assert {row.ood: row.n_ood for row in found.rows} == {"ood": 40}
+    found = audit(labels, p, ood=[p[:40], p[:50]], resampling=FAST)
+    assert {row.ood: row.n_ood for row in found.rows} == {"ood": 40, "ood (2)": 50}
     found = audit({"label": labels, "probabilities": p}, {"probabilities": p[:45]}, resampling=FAST)
     assert {row.n_ood for row in found.rows} == {45}
 
@@ -315,8 +332,11 @@ def test_our_own_records_keep_selection_and_scores() -> None:
     labels, p = three()
     selection, score = np.linspace(0, 1, 200), np.linspace(1, 2, 200)
     record = Predictions(p.max(1), p.argmax(1), labels, selection=selection, scores={"knn": score})
-    found = audit(record, ood={"far": Predictions(p.max(1)[:60], p.argmax(1)[:60], scores={"knn": score[:60]})})
+    far = Predictions(p.max(1)[:60], p.argmax(1)[:60], scores={"knn": score[:60]})
+    refuse("must both have a selection", record, far)
+    found = audit(record, ood={"far": replace(far, selection=selection[:60] / 2)}, resampling=FAST)
     np.testing.assert_allclose(found.evaluation.id.acceptance, selection)
+    np.testing.assert_allclose(found.evaluation.ood["far"].acceptance, selection[:60] / 2)
     np.testing.assert_allclose(found.evaluation.ood["far"].scores["knn"], score[:60])
 
 
@@ -374,3 +394,8 @@ def test_the_result_shows_itself_in_a_notebook_and_is_a_frame() -> None:
     assert frame.loc[(1.0, "ece"), "estimate"] == found.rows[0].ece.estimate
     assert frame.loc[(1.0, "auroc"), "ood"] == "<far>"
     assert not frame.index.duplicated().any()
+
+
+def test_rounding_above_one_is_cut() -> None:
+    found = audit([0, 1], [[np.float32(1 + 1e-7), 0], [0, 1]], resampling=FAST)
+    assert found.evaluation.id.confidence.max() == 1

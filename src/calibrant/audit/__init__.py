@@ -103,9 +103,9 @@ class Audit:
             table, wishes = open_table(predictions), wishes_of(predictions, wishes)
         else:
             table, wishes, role = labeled_arrays(predictions, other, logits, wishes)
-        inside = _Reading.of(table, predictions, wishes, bins, progress)
+        inside = _Reading.of(table, wishes, bins, progress)
         sources = ood_tables(ood, role)
-        outside = {key: _Reading.of(one, ood, wishes, bins, progress, inside.layout) for key, one in sources.items()}
+        outside = {key: _Reading.of(one, wishes, bins, progress, inside.layout) for key, one in sources.items()}
         title = name or table.stem
         evaluation = Evaluation(
             title,
@@ -181,7 +181,6 @@ class _Reading:
     def of(
         cls,
         table: Table,
-        source: Any,
         wishes: Wishes,
         bins: int,
         progress: Progress | None,
@@ -197,8 +196,10 @@ class _Reading:
                 leader.add(rows)
             if progress is not None:
                 progress(rows.done, cells.rows)
-        own = isinstance(source, Predictions) and (source.selection is not None or source.trust is not None)
-        return cls(layout, cells, source.numpy() if own else cells.outcome(), leaders, names)
+        outcome = cells.outcome() if table.record is None else table.record.numpy()
+        if like is not None and (_selection(like.table) is None) != (_selection(table) is None):
+            raise ValueError("ood and the labeled predictions must both have a selection, or neither: it decides")
+        return cls(layout, cells, outcome, leaders, names)
 
     @property
     def notes(self) -> list[str]:
@@ -208,6 +209,10 @@ class _Reading:
             names = ", ".join(self.layout.detectors)
             notes.append(f"Detectors ({names}) are compared in tables of up to 20,000 rows; this one is longer.")
         return notes
+
+
+def _selection(table: Table) -> Any:
+    return None if table.record is None else table.record.selection
 
 
 def _examples(evaluation: Evaluation, inside: _Reading, outside: dict[str, _Reading]) -> list[Example]:

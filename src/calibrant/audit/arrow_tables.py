@@ -96,8 +96,11 @@ class CsvTable(ArrowTable):
         self.separator = max((usual, ",", ";", "\t", "|"), key=lambda one: len(_cells(lines[0], one)))
         cells = [cell for line in lines[1:] for cell in _cells(line, self.separator)]
         self.decimal = "," if self.separator != "," and any(_COMMA_NUMBER.match(cell) for cell in cells) else "."
+        self.lists: tuple[str, ...] = ()
         self.names = tuple(self._names())
         self.checked_names()
+        first = super().head(self.names)
+        self.lists = tuple(name for name, values in first.items() if str(values[0]).lstrip().startswith("["))
 
     def _names(self) -> list[str]:
         import pyarrow as pa
@@ -126,9 +129,12 @@ class CsvTable(ArrowTable):
         import pyarrow as pa
 
         size = self.path.stat().st_size
-        convert = {"include_columns": list(wanted), "column_types": {name: pa.float64() for name in numbers}}
+        types = {name: pa.string() if name in self.lists else pa.float64() for name in (*numbers, *self.lists)}
+        convert = {"include_columns": list(wanted), "column_types": types}
         with self.path.open("rb") as file, self._open(file, convert) as reader:
             for batch in reader:
+                for place in (list(wanted).index(name) for name in wanted if name in self.lists):
+                    batch = batch.set_column(place, wanted[place], _parsed(batch.column(place)))
                 yield batch, min(file.tell() / size, 1.0) if not file.closed else 1.0
 
 
@@ -186,12 +192,20 @@ class FrameTable(ArrowTable):
         for start in range(0, total, rows):
             if self.pandas:
                 part = self.frame.iloc[start : start + rows, places]
-                arrays = [pa.array(part.iloc[:, place], from_pandas=True) for place in range(len(places))]
+                arrays = [self._converted(part.iloc[:, place], name) for place, name in enumerate(wanted)]
                 table = pa.table(arrays, names=list(wanted))
             else:
                 table = self._arrow.select(places).slice(start, rows)
             done = min((start + rows) / total, 1.0)
             yield from ((batch, done) for batch in table.combine_chunks().to_batches())
+
+    def _converted(self, values: Any, name: str) -> Any:
+        import pyarrow as pa
+
+        try:
+            return pa.array(values, from_pandas=True)
+        except (pa.ArrowException, TypeError):
+            raise ValueError(f"{self.where} holds values of several kinds in {name!r}; write them alike") from None
 
 
 def broken(where: str, error: Exception) -> ValueError:
@@ -201,6 +215,16 @@ def broken(where: str, error: Exception) -> ValueError:
 
 def _cells(line: str, separator: str) -> list[str]:
     return next(csv.reader([line], delimiter=separator), [])
+
+
+def _parsed(texts: Any) -> Any:
+    """Lists of numbers of texts such as `[0.9, 0.1]`, which pandas writes, or `[0.9 0.1]`, which NumPy prints."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.utf8_trim(pc.replace_substring_regex(texts, r"[\[\],\s]+", " "), " ")
+    parts = pc.split_pattern(plain, " ")
+    return pa.ListArray.from_arrays(parts.offsets, parts.values.cast(pa.float64()))
 
 
 def _is_list(kind: Any) -> bool:

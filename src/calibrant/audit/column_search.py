@@ -192,10 +192,10 @@ class ColumnSearch:
         values, said = self.sample[name], None if predicted is None else self.sample.get(predicted)
         if self.chosen.get("correct") or self.usual("correct") or values.dtype.kind not in "fiu":
             return False
-        if said is None or said.dtype.kind in "OUS":
-            return said is None
-        half = 50 if self.wishes.percent else 0.5
-        likes = np.asarray([class_text(value) in ("1", "True") for value in said.tolist()])
+        if said is None:
+            return True
+        half, positive = 50 if self.wishes.percent else 0.5, {self.wishes.positive} - {None} or {"1", "True"}
+        likes = np.asarray([class_text(value) in positive for value in said.tolist()])
         return bool(((values == half) | ((values > half) == likes)).all())
 
     def _no_forecast(self, names: list[str]) -> str:

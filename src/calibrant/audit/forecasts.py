@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 ForecastKind = Literal["confidence", "probabilities", "logits", "score"]
 KINDS: tuple[ForecastKind, ...] = ("confidence", "probabilities", "logits", "score")
 ROUNDING = 1e-3
+"""How far the probabilities of a row may be from summing to 1."""
+RANGE = 1e-6
+"""How far rounding may lift a probability above 1."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,8 @@ class Forecast:
         _finite(values, where, name, rows)
         values = values / 100 if self.percent else values
         low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-        if low >= 0 and high <= 1:
-            return values
+        if low >= -RANGE and high <= 1 + RANGE:
+            return values if low >= 0 and high <= 1 else np.clip(values, 0, 1)
         hint = ""
         if low >= 0 and 1 < high <= 100 and not self.percent:
             hint = "; if these are percentages, give --percent (in Python, percent=True)"

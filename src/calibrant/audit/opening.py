@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,12 @@ def _open_file(file: Path) -> Table:
 
 
 def _record(predictions: Predictions, name: str) -> Table:
-    kept = {"predicted": predictions.predicted, "label": predictions.labels, **predictions.scores}
-    if predictions.probabilities is not None:
-        kept = {"probabilities": predictions.probabilities, "label": predictions.labels, **predictions.scores}
-    else:
-        kept["confidence"] = predictions.confidence
-    return ArrayTable({key: value for key, value in kept.items() if value is not None}, name)
+    names = {"label": "labels", "predicted": "predicted", "confidence": "confidence", "probabilities": "probabilities"}
+    kept = {column: getattr(predictions, attribute) for column, attribute in names.items()} | dict(predictions.scores)
+    table = ArrayTable({column: value for column, value in kept.items() if value is not None}, name)
+    more = (predictions.selection, predictions.trust, predictions.ood_score, predictions.count)
+    table.record = predictions if any(value is not None for value in more) else None
+    return table
 
 
 def wishes_of(source: Any, wishes: Wishes) -> Wishes:
@@ -108,7 +108,7 @@ def ood_tables(ood: Any, role: str | None = None) -> dict[str, Table]:
         return {}
     if isinstance(ood, Mapping) and not _is_columns(ood, role):
         return _distinct({str(key): _ood(value, str(key), role) for key, value in ood.items()}.items())
-    several = isinstance(ood, Sequence) and not isinstance(ood, str) and len(ood) and all(map(is_table, ood))
+    several = isinstance(ood, list | tuple) and len(ood) and all(is_table(one) or _is_matrix(one) for one in ood)
     tables = [_ood(one, "ood", role) for one in (ood if several else [ood])]
     stems = [table.stem for table in tables]
     long = [
@@ -119,10 +119,14 @@ def ood_tables(ood: Any, role: str | None = None) -> dict[str, Table]:
 
 
 def _ood(source: Any, name: str, role: str | None) -> Table:
-    if is_table(source) or role is None:
+    if isinstance(source, str | Path | Mapping | Predictions | Table) or role is None:
         return open_table(source, name)
     kind, values = ("logits", source) if role == "logits" else forecast_array(source, "probabilities")
     return ArrayTable({kind: values}, name)
+
+
+def _is_matrix(source: Any) -> bool:
+    return getattr(source, "ndim", 0) == 2
 
 
 def _is_columns(ood: Mapping[Any, Any], role: str | None) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.predictions import Predictions
+
 BLOCK_ROWS = 2**17
 HEAD_ROWS = 1000
 
@@ -46,6 +48,8 @@ class Table(ABC):
     names: tuple[str, ...]
     typed = True
     """Whether columns have types of their own; text has none until it is told which columns hold numbers."""
+    record: Predictions | None = None
+    """What the table was made of, where columns do not hold all of it."""
 
     @abstractmethod
     def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
