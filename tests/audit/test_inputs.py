@@ -168,6 +168,24 @@ def test_columns_called_as_classes_that_are_no_probabilities_are_refused(tmp_pat
     refuse("called as its labels.*--logits a,b", saved(tmp_path, {"a": [1.5, 2.0], "b": [0.5, -2], "y": ["a", "b"]}))
 
 
+def test_other_columns_do_not_stand_in_for_a_confidence() -> None:
+    labels, p = three()
+    said = {"label": labels, "predicted": p.argmax(1), "confidence": p.max(1)}
+    features = {str(c): np.arange(200.0) + c for c in range(4)}
+    for more in (features, {"l_hip": p[:, 0], "l_knee": p[:, 1]}, {"logit": 9 * p[:, 0]}, {"score": p[:, 0]}):
+        check_three(audit({**said, **more}, resampling=FAST), labels, p)
+    refuse("called as its labels are .0,1,2,3.*--logits 0,1,2,3", {**features, "label": labels})
+
+
+def test_arrays_of_other_things_do_not_disturb(tmp_path: Path) -> None:
+    labels, p = three()
+    columns = {str(c): p[:, c] for c in range(3)}
+    np.savez(tmp_path / "p.npz", **columns, label=labels, edges=np.linspace(0, 1, 7), version=np.array(3))  # type: ignore[arg-type]
+    check_three(audit(tmp_path / "p.npz", resampling=FAST), labels, p)
+    np.savez(tmp_path / "q.npz", label=labels % 2, score=p[:, 0], pred=labels[:5] % 2)
+    refuse("arrays of different lengths", tmp_path / "q.npz")
+
+
 def test_names_of_classes_can_be_told() -> None:
     labels, p = three()
     names = np.array(["cat", "dog", "owl"])

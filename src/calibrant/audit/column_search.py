@@ -78,7 +78,8 @@ class ColumnSearch:
         confidence = self.column("confidence")
         if confidence is not None:
             return self._made("confidence", (confidence,))
-        return self._score()
+        odds = self.usual("logits")
+        return self._vector("logits", odds[0]) if odds else self._score()
 
     def _chosen(self, kind: ForecastKind) -> Forecast:
         name = self.chosen[kind]
@@ -99,7 +100,7 @@ class ColumnSearch:
         for name in names:
             if name not in self.sample:
                 next(self.table.blocks([name]), None)  # which says why it cannot be read
-            elif self.sample[name].ndim == 2 or kind == "logits":
+            elif self.sample[name].ndim == 2:
                 return self._vector(kind, name)
         return None
 
@@ -152,24 +153,28 @@ class ColumnSearch:
 
     def _named_as_classes(self) -> Forecast | None:
         """Columns that are called as the labels are, as in a frame of `predict_proba` with `classes_` as columns."""
-        labels, table = self.labels(), self.table
+        labels = self.labels()
         used = {name for role in ("label", "predicted", "correct", "confidence") for name in self.usual(role)}
         used |= {*self.chosen.values(), *self.wishes.detectors}
         free = [n for n, v in self.sample.items() if n not in used and v.ndim == 1 and v.dtype.kind in "fiu"]
+        lengths = [len(self.sample[name]) for name in free]
+        free = [name for name in free if len(self.sample[name]) == max(lengths)]  # arrays may be of other things
         digits = [name for name in free if name.isdigit()]
-        if len(digits) > 1 and (not labels or set(labels) <= set(digits)):
-            return self._made("probabilities", tuple(digits), tuple(digits))
         named = [name for name in free if name in labels]
-        if len(named) < 2 or len(named) < len(labels):
+        if labels and len(named) < len(labels):
             return None
-        for columns in (free, named):
+        tried = [columns for columns in (digits, free, named) if len(columns) > 1 and set(columns) >= set(named)]
+        for columns in tried:
             total = np.sum([self.sample[name] for name in columns], axis=0) / (100 if self.wishes.percent else 1)
-            if (np.abs(total - 1) <= ROUNDING).all():
+            if (np.abs(total - 1) <= ROUNDING).all() and (labels or columns is digits):
                 return self._made("probabilities", tuple(columns), tuple(columns))
-        shown = ",".join(named)
+        if len(named) < 2 or self.usual("confidence"):
+            return None
+        shown = ",".join(digits if set(digits) >= set(named) else named)
         raise ValueError(
-            f"{table.where} has columns called as its labels are ({shown}), but they do not sum to 1; name all classes'"
-            f" columns with --probabilities {shown} or --logits {shown}"
+            f"{self.table.where} has columns called as its labels are ({shown}), but they do not sum to 1; if they are"
+            f" percentages, give --percent; if they are logits, --logits {shown}; else name the columns of all classes"
+            " with --probabilities"
         )
 
     def _score(self) -> Forecast:
@@ -192,7 +197,7 @@ class ColumnSearch:
         values, said = self.sample[name], None if predicted is None else self.sample.get(predicted)
         if self.chosen.get("correct") or self.usual("correct") or values.dtype.kind not in "fiu":
             return False
-        if said is None:
+        if said is None or len(said) != len(values):
             return True
         half, positive = 50 if self.wishes.percent else 0.5, {self.wishes.positive} - {None} or {"1", "True"}
         likes = np.asarray([class_text(value) in positive for value in said.tolist()])

@@ -21,7 +21,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 """The roles of columns and the names under which they are found; capitals, spaces and hyphens do not matter."""
 EACH = {
     "probabilities": re.compile(r"^(?:p|prob|proba|probability)(?:[_.\[](.+?)\]?|(\d+))$"),
-    "logits": re.compile(r"^(?:l|logit|logits)(?:[_.\[](.+?)\]?|(\d+))$"),
+    "logits": re.compile(r"^(?:(?:logit|logits)[_.\[](.+?)\]?|(?:l|logit|logits)[_.\[]?(\d+)\]?)$"),
 }
 
 
