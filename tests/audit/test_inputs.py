@@ -192,6 +192,9 @@ def test_names_of_classes_can_be_told() -> None:
     refuse("has the label 'cat', but the classes are 0, 1, 2; give their names.*--classes", names[labels], p)
     check_three(audit(names[labels], p, classes=names, resampling=FAST), labels, p)
     refuse("classes has 2 names", names[labels], p, classes=["a", "b"])
+    numbered = pd.DataFrame(p).assign(label=names[labels])
+    refuse("has the label 'cat', but the classes are 0, 1, 2; give their names", numbered)
+    check_three(audit(numbered, classes=names, resampling=FAST), labels, p)
 
 
 def test_lists_that_were_written_as_text_are_read(tmp_path: Path) -> None:

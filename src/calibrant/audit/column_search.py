@@ -161,12 +161,12 @@ class ColumnSearch:
         free = [name for name in free if len(self.sample[name]) == max(lengths)]  # arrays may be of other things
         digits = [name for name in free if name.isdigit()]
         named = [name for name in free if name in labels]
+        if len(digits) > 1 and self._whole(digits):  # labels of other names need --classes, as the refusal says
+            return self._made("probabilities", tuple(digits), tuple(digits))
         if labels and len(named) < len(labels):
             return None
-        tried = [columns for columns in (digits, free, named) if len(columns) > 1 and set(columns) >= set(named)]
-        for columns in tried:
-            total = np.sum([self.sample[name] for name in columns], axis=0) / (100 if self.wishes.percent else 1)
-            if (np.abs(total - 1) <= ROUNDING).all() and (labels or columns is digits):
+        for columns in (free, named):
+            if labels and len(columns) > 1 and self._whole(columns):
                 return self._made("probabilities", tuple(columns), tuple(columns))
         if len(named) < 2 or self.usual("confidence"):
             return None
@@ -176,6 +176,11 @@ class ColumnSearch:
             f" percentages, give --percent; if they are logits, --logits {shown}; else name the columns of all classes"
             " with --probabilities"
         )
+
+    def _whole(self, columns: list[str]) -> bool:
+        """Whether the first values of `columns` sum to 1 in every row."""
+        total = np.sum([self.sample[name] for name in columns], axis=0) / (100 if self.wishes.percent else 1)
+        return bool((np.abs(total - 1) <= ROUNDING).all())
 
     def _score(self) -> Forecast:
         """A column with the usual name of a binary score, if its values and the labels leave no doubt."""
