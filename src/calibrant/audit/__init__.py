@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrant.audit.cells import Accumulator
 from calibrant.audit.column_search import find_layout
-from calibrant.audit.columns import Layout, class_text
+from calibrant.audit.columns import Layout
 from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.opening import is_table, labeled_arrays, ood_tables, open_table, wishes_of
@@ -88,15 +88,8 @@ class Audit:
         """
         if page is not None:
             writable(Path(page).parent)  # before hours of reading, not after
-        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
-            raise ValueError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
-        wishes = Wishes(
-            dict(columns or {}),
-            None if positive is None else class_text(positive),
-            classes if isinstance(classes, int) else tuple(class_text(one) for one in classes),
-            percent,
-            (detectors,) if isinstance(detectors, str) else tuple(detectors),
-        )
+        _check_bins(bins)
+        wishes = Wishes.of(columns, positive, classes, percent, detectors)
         role: str | None = None
         if is_table(predictions) and logits is None:
             ood = other if ood is None else ood
@@ -107,13 +100,8 @@ class Audit:
         sources = ood_tables(ood, role)
         outside = {key: _Reading.of(one, wishes, bins, progress, inside.layout) for key, one in sources.items()}
         title = name or table.stem
-        evaluation = Evaluation(
-            title,
-            0,
-            inside.outcome,
-            {key: reading.outcome for key, reading in outside.items()},
-            metadata={"predictions": Path(table.where).name},
-        )
+        far = {key: reading.outcome for key, reading in outside.items()}
+        evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
         return _measured(evaluation, inside, outside, bins, coverages, resampling or Resampling(), page, commands)
 
     def from_estimator(self, classifier: Any, X: Any, y: Any, *, ood: Any = None, **options: Any) -> AuditResult:
@@ -135,6 +123,11 @@ class Audit:
 
 
 audit = Audit()
+
+
+def _check_bins(bins: int) -> None:
+    if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
+        raise ValueError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
 
 
 def _measured(

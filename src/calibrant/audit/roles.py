@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from calibrant.audit.columns import class_text
 from calibrant.audit.tables import Table
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -43,6 +45,24 @@ class Wishes:
     classes: tuple[str, ...] | int = ()
     percent: bool = False
     detectors: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, str] | None,
+        positive: Any,
+        classes: Iterable[Any] | int,
+        percent: bool,
+        detectors: str | Iterable[str],
+    ) -> Wishes:
+        """From labels and names of any kind."""
+        return cls(
+            dict(columns or {}),
+            None if positive is None else class_text(positive),
+            classes if isinstance(classes, int) else tuple(class_text(one) for one in classes),
+            percent,
+            (detectors,) if isinstance(detectors, str) else tuple(detectors),
+        )
 
 
 def lacking(table: Table, name: str) -> str:

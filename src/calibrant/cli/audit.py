@@ -122,12 +122,16 @@ def command(
     if json:
         output.print_json({**_plain(found), **({"failures": failures} if fail_if else {})})
     else:
-        output.print_lines("", *found.diagnosis)
-        output.print_results(found.rows)
-        if page is not None:
-            output.print_lines(f"The page: {page.resolve().as_uri()}")
+        _print(found)
     if failures:
         raise GateFailed("the audit fails: " + "; ".join(failures))
+
+
+def _print(found: AuditResult) -> None:
+    output.print_lines("", *found.diagnosis)
+    output.print_results(found.rows)
+    if found.page is not None:
+        output.print_lines(f"The page: {found.page.resolve().as_uri()}")
 
 
 def _by(text: str) -> By:
