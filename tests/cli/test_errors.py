@@ -42,7 +42,8 @@ def test_every_example_in_the_help_parses(name: str) -> None:
     command = typer.main.get_command(cli.app).commands[name]  # type: ignore[attr-defined]
     assert lines
     for line in lines:
-        words = shlex.split(line.partition(" > ")[0], comments=True)
+        words = shlex.split(line, comments=True)
+        words = words[: words.index(">")] if ">" in words else words
         start = words.index("calibrant")
         assert words[start + 1] == name
         command.make_context(name, words[start + 2 :])

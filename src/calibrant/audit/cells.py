@@ -21,15 +21,17 @@ _REACH = 20.0
 class Accumulator:
     """Collects rows; `outcome()` is what they say.
 
-    Up to 20,000 rows are kept as they are. More are summed up in 16,384 cells of equal width in the logit of the
-    confidence, cut at the edges of the bins: narrow where confidences crowd, towards 0 and 1. Accuracy, ECE,
-    reliability diagram and confidence histograms stay exact, because a cell keeps its counts, its sum of confidences
-    and its bin; measures of the order of inputs (AUROC, AURC, coverage) treat the rows of a cell as tied.
+    Up to 20,000 rows are kept as they are, with detectors' scores. More are summed up, without these, in 16,384 cells
+    of equal width in the logit of the confidence, cut at the edges of the bins: narrow where confidences crowd, towards
+    0 and 1. Accuracy, ECE, reliability diagram and confidence histograms stay exact, because a cell keeps its counts,
+    its sum of confidences and its bin; measures of the order of inputs (AUROC, AURC, coverage) treat the rows of a cell
+    as tied.
     """
 
     def __init__(self, bins: int = 15) -> None:
         self.bins, self.rows = bins, 0
         self._kept: list[tuple[NDArray[Any], NDArray[np.bool_] | None]] = []
+        self._scores: list[dict[str, NDArray[Any]]] = []
         self._sums: Array | None = None
         self._labelled = False
 
@@ -43,17 +45,20 @@ class Accumulator:
         self.rows += len(rows.confidence)
         self._labelled = rows.correct is not None
         self._kept.append((rows.confidence, rows.correct))
+        self._scores.append(rows.scores)
         if self.rows > EXACT_ROWS:
             for confidence, correct in self._kept:
                 self._fold(confidence, correct)
             self._kept.clear()
+            self._scores.clear()
 
     def outcome(self) -> Predictions:
         """Rows, or cells that each stand for `count` rows; all labels are 1, and `predicted` is 1 for right answers."""
         if self._sums is None:
             confidence = np.concatenate([part for part, _ in self._kept])
             right = np.concatenate([c for _, c in self._kept if c is not None]) if self._labelled else None
-            return _outcome(confidence, right, None)
+            scores = {name: np.concatenate([part[name] for part in self._scores]) for name in self._scores[0]}
+            return _outcome(confidence, right, None, scores)
         mean = self._means()
         if not self._labelled:
             filled = self._sums[0] > 0
@@ -89,8 +94,13 @@ class Accumulator:
         return inside
 
 
-def _outcome(confidence: NDArray[Any], right: NDArray[np.bool_] | None, count: Array | None) -> Predictions:
+def _outcome(
+    confidence: NDArray[Any],
+    right: NDArray[np.bool_] | None,
+    count: Array | None,
+    scores: dict[str, NDArray[Any]] | None = None,
+) -> Predictions:
     predicted = np.ones(len(confidence), np.int64) if right is None else right.astype(np.int64)
     label = None if right is None else np.ones(len(confidence), np.int64)
     whole = None if count is None else np.rint(count).astype(np.int64)
-    return Predictions(confidence, predicted, label, count=whole).numpy()
+    return Predictions(confidence, predicted, label, count=whole, scores=scores or {}).numpy()

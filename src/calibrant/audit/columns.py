@@ -1,32 +1,29 @@
-"""Which columns of a table say what, and what they say: confidence, and whether it was right."""
+"""What the columns of a table say: confidence, and whether it was right."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import checks
+from calibrant.audit.forecasts import Forecast
 from calibrant.audit.tables import Table, TableBlock
 
-ROLES: dict[str, tuple[str, ...]] = {
-    "confidence": ("confidence", "conf", "max_probability", "max_prob"),
-    "probabilities": ("probabilities", "probs", "probability", "softmax"),
-    "label": ("label", "labels", "y", "y_true", "target", "true"),
-    "predicted": ("predicted", "prediction", "pred", "y_pred"),
-    "correct": ("correct", "is_correct", "right"),
-}
-_ONE_EACH = re.compile(r"^(?:p|prob|proba|probability)(?:[_.\[](.+?)\]?|(\d+))$")
+FEWEST_DIGITS = 0.005
+"""The rounding of a confidence that is written with two digits."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that were read: confidence (n,) and, where there are labels, `correct` (n,); what was said, for showing."""
+    """Rows that were read: confidence (n,) and, where there are labels, `correct` (n,); what was said, for showing.
+
+    `start` is how many rows came before, and `rows` (n,) where these stand in the table. `probabilities` (n, C),
+    `target` (n,), the position of the label among the classes, and `logits` (n, C) are there where the table tells
+    them; `scores` are detectors' columns.
+    """
 
     start: int
     confidence: NDArray[Any]
@@ -34,167 +31,211 @@ class Rows:
     predicted: NDArray[Any] | None
     label: NDArray[Any] | None
     done: float
+    rows: NDArray[np.int64] | None = None
+    probabilities: NDArray[Any] | None = None
+    target: NDArray[np.int64] | None = None
+    logits: NDArray[Any] | None = None
+    scores: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def number(self, position: int) -> int:
+        """Where the row at `position` of these stands in the table."""
+        return self.start + position if self.rows is None else int(self.rows[position])
+
+
+@dataclass
+class Tally:
+    """What is noticed while a table is read."""
+
+    rows: int = 0
+    left_out: int = 0
+    disagreeing: int = 0
+    least: float = 1.0
+    least_row: int = 0
+    classes: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns in use; `classes` are the names behind `probabilities`, in their order."""
+    """The columns in use; `found` are sentences on what was taken for what, `count` the number of classes, if told."""
 
     table: Table
-    confidence: str | None
-    probabilities: tuple[str, ...]
-    classes: tuple[str, ...]
-    label: str | None
-    predicted: str | None
-    correct: str | None
+    forecast: Forecast
+    label: str | None = None
+    predicted: str | None = None
+    correct: str | None = None
+    detectors: tuple[str, ...] = ()
+    count: int | None = None
+    found: tuple[str, ...] = ()
+    tally: Tally = field(default_factory=Tally)
 
-    @classmethod
-    def find(cls, table: Table, chosen: Mapping[str, str] | None = None, *, labeled: bool = True) -> Layout:
-        """By the names `chosen` for the roles, else by the usual ones; one sentence if something is missing.
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, where there are probabilities."""
+        return self.forecast.classes
 
-        `labeled=False`: only what the system said matters, as for OOD data.
-        """
-        roles = tuple(ROLES) if labeled else ("confidence", "probabilities")
-        chosen = _checked(table, chosen or {}, roles)
-        usual = {role: next((name for name in ROLES[role] if name in table.names), None) for role in roles}
-        known = {**usual, **chosen}
-        many, classes = _probability_columns(table, known["probabilities"])
-        confidence = None if many and "confidence" not in chosen else known["confidence"]
-        if not many and confidence is None:
-            hint = "name it, or give probabilities as columns p_0, p_1, ... or as lists"
-            raise ValueError(f"{_missing(table, 'confidence')}; {hint}")
-        label, predicted, correct = (known.get(role) for role in ("label", "predicted", "correct"))
-        if labeled and label is None and correct is None:
-            raise ValueError(f"{_missing(table, 'label')}; name it, or give a column 'correct' of 0 and 1")
-        return cls(table, confidence, () if confidence else many, classes, label, predicted, correct)
-
-    def read(self) -> Any:
-        """All rows, as `Rows`, block by block."""
-        asked = [*self.probabilities, self.confidence, self.label, self.predicted, self.correct]
+    def read(self) -> Iterator[Rows]:
+        """All rows that have a label, block by block; at the end, a confidence that cannot be one is refused."""
+        truth = [name for name in (self.correct, self.label) if name is not None]
+        asked = [*self.forecast.columns, *self.detectors, *truth, self.predicted]
         wanted = list(dict.fromkeys(name for name in asked if name is not None))
-        numbers = [*self.probabilities, *([self.confidence] if self.confidence else [])]
-        for block in self.table.blocks(wanted, numbers if self.table.path.suffix.lower() != ".parquet" else []):
-            yield self._rows(block)
+        numbers = [] if self.table.typed else [*self.forecast.columns, *self.detectors]
+        for block in self.table.blocks(wanted, numbers, truth):
+            self.tally.rows += len(block.rows)
+            self.tally.left_out += block.left_out
+            if len(block.rows):
+                yield self._rows(block)
+        if not self.tally.rows:
+            without = " with a label" if self.tally.left_out else ""
+            raise ValueError(f"{self.table.where} holds no rows{without}; write the predictions again")
+        self._refuse_impossible()
 
     @property
     def notes(self) -> list[str]:
-        """What was taken for what, where that is not plain."""
-        if self.confidence and self.label and not (self.predicted or self.correct):
-            return [f"Column {self.label!r} was read as 1 = right, 0 = wrong, since nothing says what was predicted."]
-        return []
+        """What was taken for what, where that is not plain, and what was left out."""
+        notes, tally = list(self.found), self.tally
+        if tally.left_out:
+            every = tally.left_out + tally.rows
+            notes.append(f"{tally.left_out:,} of {every:,} rows of {self.table.stem} have no label and were left out.")
+        if tally.disagreeing:
+            notes.append(
+                f"In {tally.disagreeing:,} rows column {self.predicted!r} is not the class with the largest probability"
+                " (another threshold?); the audit is of the class with the largest probability."
+            )
+        return notes
 
     def _rows(self, block: TableBlock) -> Rows:
-        where = f"{self.table.path}, rows from {block.start} on"
+        where = self.table.where
         label, predicted, correct = (
             None if name is None else block.columns[name] for name in (self.label, self.predicted, self.correct)
         )
-        if self.probabilities:
-            matrix = self._matrix(block)
-            index, confidence = matrix.argmax(1), _unit(where, matrix.max(1))
-            predicted = np.asarray(self.classes, object)[index]
-        else:
-            assert self.confidence is not None
-            confidence = _unit(where, _floats(where, self.confidence, block.columns[self.confidence]))
+        right: NDArray[np.bool_] | None = None
+        confidence, matrix, logits = self.forecast.read(block.columns, where, block.rows)
+        target = None if matrix is None or label is None else self._target(label)
+        if matrix is not None:
+            index = matrix.argmax(1)
+            said = np.asarray(self.classes, object)[index]
+            if predicted is not None:
+                self.tally.disagreeing += int((self._positions(predicted, index) != index).sum())
+            predicted = said
         if correct is not None:
-            right = _zero_one(where, str(self.correct), correct)
-        elif label is None:
-            right = None
-        elif self.probabilities:
-            right = index == self._class_index(label)
-        elif predicted is None:
-            right = _zero_one(where, str(self.label), label, "; name the column of what was predicted")
-            label = None
-        else:
-            right = self._equal(label, predicted, where)
-        return Rows(block.start, confidence, right, predicted, label, block.done)
+            right = self._zero_one(str(self.correct), correct)
+        elif target is not None:
+            right = index == target
+        elif label is not None and predicted is not None:
+            right = self._equal(label, predicted)
+        if matrix is None and predicted is not None:
+            self._note_least(confidence, block.rows, [predicted] if label is None else [predicted, label])
+        scores = {name: self._detector(name, block) for name in self.detectors}
+        return Rows(
+            block.start, confidence, right, predicted, label, block.done, block.rows, matrix, target, logits, scores
+        )
 
-    def _equal(self, label: NDArray[Any], predicted: NDArray[Any], where: str) -> NDArray[np.bool_]:
+    def _note_least(self, confidence: NDArray[Any], rows: NDArray[np.int64], said: Iterable[NDArray[Any]]) -> None:
+        least = int(confidence.argmin())
+        if confidence[least] < self.tally.least:
+            self.tally.least, self.tally.least_row = float(confidence[least]), int(rows[least])
+        for values in said:
+            if len(self.tally.classes) * FEWEST_DIGITS < 1:
+                self.tally.classes |= set(distinct_texts(values))
+
+    def _refuse_impossible(self) -> None:
+        """A confidence below 1 / C, beside a prediction: no largest one of C probabilities is."""
+        tally, column = self.tally, self.forecast.columns[0]
+        count = self.count or max(len(tally.classes), 1)
+        if tally.least >= 1 / count - FEWEST_DIGITS:
+            return
+        known = sorted(tally.classes)
+        seen = "" if self.count else f" (those seen are {_shown(known)})"
+        score = f"--score {column} --positive {known[-1] if known else 'CLASS'}"
+        raise ValueError(
+            f"{self.table.where} has the confidence {tally.least:.4g} in row {tally.least_row}, but the largest of"
+            f" {count} probabilities is at least {1 / count:.4g}{seen}: if {column!r} is the probability of one class,"
+            f" give {score}; if there are more classes, say how many with --classes N"
+        )
+
+    def _equal(self, label: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.bool_]:
         if (label.dtype.kind in "OUS") != (predicted.dtype.kind in "OUS"):
-            raise ValueError(f"{where}: {self.label!r} and {self.predicted!r} are text and numbers; write both alike")
+            where = f"{self.table.where}: {self.label!r} and {self.predicted!r}"
+            raise ValueError(f"{where} are text and numbers; write both alike")
         return np.asarray(label == predicted, bool)
 
-    def _matrix(self, block: TableBlock) -> NDArray[Any]:
-        parts = [block.columns[name] for name in self.probabilities]
-        matrix = parts[0] if parts[0].ndim == 2 else np.stack(parts, axis=1)
-        if matrix.dtype.kind != "f":
-            raise ValueError(f"{self.table.path} must hold fractions in {self.probabilities[0]!r}, not {matrix.dtype}")
-        checks.unit_interval("probabilities", matrix.ravel())
-        off = np.abs(matrix.sum(1) - 1)
-        if (off > 1e-3).any():
-            row = int(off.argmax())
+    def _target(self, label: NDArray[Any]) -> NDArray[np.int64]:
+        """The position of each label among the classes."""
+        texts, inverse = _texts(label)
+        return np.asarray([self._known(text) for text in texts], np.int64)[inverse]
+
+    def _positions(self, predicted: NDArray[Any], otherwise: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The position of each prediction among the classes, or that of `otherwise` where it is none of them."""
+        texts, inverse = _texts(predicted)
+        found = [self._position(text) for text in texts]
+        place = np.asarray([-1 if one is None else one for one in found], np.int64)[inverse]
+        return np.where(place < 0, otherwise, place)
+
+    def _position(self, text: str) -> int | None:
+        """By name, or where the names are no numbers also by position."""
+        names = self.classes
+        if self.forecast.binary:
+            return int(names[1] in (text, _TWINS.get(text)))
+        for known in (text, _TWINS.get(text)):
+            if known in names:
+                return names.index(known)
+        by_place = text.isdigit() and int(text) < len(names) and not any(name.isdigit() for name in names)
+        return int(text) if by_place else None
+
+    def _known(self, text: str) -> int:
+        place, positive = self._position(text), self.classes[1]
+        if place is None:
             raise ValueError(
-                f"{self.table.path} has probabilities that do not sum to 1: in row {block.start + row} they sum to"
-                f" {float(matrix[row].sum()):.4g}; write the softmax of all classes"
+                f"{self.table.where} has the label {text!r}, but the classes are {_shown(self.classes)};"
+                " give their names in the order of the probabilities with --classes (in Python, classes=[...])"
             )
-        return matrix
+        if self.forecast.binary and not place:
+            self.tally.others.add(text)
+        if len(self.tally.others) > 1:
+            raise ValueError(
+                f"{self.table.where} has the labels {_shown(sorted(self.tally.others))} beside the positive class"
+                f" {positive!r}, but {self.forecast.columns[0]!r} tells two classes apart; name the positive one of two"
+                " with --positive, or give the probabilities of all classes"
+            )
+        return place
 
-    def _class_index(self, label: NDArray[Any]) -> NDArray[np.int64]:
-        """The position of each label among the classes: by name, or where names are no numbers also by position."""
-        names = {name: index for index, name in enumerate(self.classes)}
-        distinct, inverse = np.unique(label.astype(str) if label.dtype.kind in "OUS" else label, return_inverse=True)
-        found = []
-        for value in distinct.tolist():
-            text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-            by_position = int(text) if text.isdigit() and not any(name.isdigit() for name in names) else None
-            index = names.get(text, by_position)
-            if index is None or index >= len(names):
-                shown = ", ".join(self.classes[:6]) + (", ..." if len(self.classes) > 6 else "")
-                raise ValueError(f"{self.table.path} has the label {text!r}, but the classes are {shown}")
-            found.append(index)
-        return np.asarray(found, np.int64)[inverse]
+    def _zero_one(self, name: str, values: NDArray[Any]) -> NDArray[np.bool_]:
+        if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+            raise ValueError(f"{self.table.where}: column {name!r} must hold only 0 (wrong) and 1 (right)")
+        return values.astype(bool)
 
-
-def _missing(table: Table, name: str) -> str:
-    near = difflib.get_close_matches(name, table.names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    shown = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
-    return f"{table.path} has no column {name!r}; it has {shown}{hint}"
+    def _detector(self, name: str, block: TableBlock) -> NDArray[np.float64]:
+        values = block.columns[name]
+        if values.ndim != 1 or values.dtype.kind not in "fiub" or not np.isfinite(values).all():
+            raise ValueError(f"{self.table.where}: column {name!r} of --detector must hold finite numbers in every row")
+        return values.astype(np.float64)
 
 
-def _checked(table: Table, chosen: Mapping[str, str], roles: tuple[str, ...]) -> dict[str, str]:
-    """The choices that matter for this table; probabilities may be named by a column or by a prefix of several."""
-    for role, name in chosen.items():
-        if role not in ROLES:
-            raise ValueError(f"columns names the role {role!r}; there are {', '.join(ROLES)}")
-        several = role == "probabilities" and sum(one.startswith(name) for one in table.names) > 1
-        if role in roles and name not in table.names and not several:
-            raise ValueError(_missing(table, name))
-    return {role: name for role, name in chosen.items() if role in roles}
+_TWINS = {"True": "1", "False": "0", "1": "True", "0": "False"}
 
 
-def _probability_columns(table: Table, name: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns of probabilities and the names of their classes; a single column holds the whole vector."""
-    if name in table.names:
-        return (name,), _vector_classes(table, name)
-    if name is not None:
-        matches = [(one, one[len(name) :]) for one in table.names if one.startswith(name)]
-    else:
-        matches = [(one, found[1] or found[2]) for one in table.names if (found := _ONE_EACH.match(one))]
-    return (tuple(n for n, _ in matches), tuple(c for _, c in matches)) if len(matches) > 1 else ((), ())
+def class_text(value: Any) -> str:
+    """A label as text: whole numbers without a point.
+
+    >>> class_text(3.0), class_text("cat"), class_text(True)
+    ('3', 'cat', 'True')
+    """
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _vector_classes(table: Table, name: str) -> tuple[str, ...]:
-    first = next(iter(table.blocks([name], [])), None)
-    if first is None or first.columns[name].ndim != 2:
-        raise ValueError(f"{table.path} must hold a list for every row in {name!r}, one number for each class")
-    return tuple(map(str, range(first.columns[name].shape[1])))
+def distinct_texts(values: NDArray[Any]) -> list[str]:
+    """The distinct labels as text, sorted."""
+    known = set(values.tolist()) if values.dtype.kind == "O" else np.unique(values).tolist()
+    return sorted(map(class_text, known))
 
 
-def _floats(where: str, name: str, values: NDArray[Any]) -> NDArray[Any]:
-    if values.ndim != 1 or values.dtype.kind not in "fiu":
-        raise ValueError(f"{where}: column {name!r} must hold numbers, not {values.dtype}")
-    return values if values.dtype.kind == "f" else values.astype(np.float64)
+def _texts(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct labels as text, and which of them each is."""
+    known, inverse = np.unique(values.astype(str) if values.dtype.kind in "OUS" else values, return_inverse=True)
+    return [class_text(value) for value in known.tolist()], inverse
 
 
-def _unit(where: str, values: NDArray[Any]) -> NDArray[Any]:
-    try:
-        checks.unit_interval("confidence", values)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-    return values
-
-
-def _zero_one(where: str, name: str, values: NDArray[Any], hint: str = "") -> NDArray[np.bool_]:
-    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        raise ValueError(f"{where}: column {name!r} must hold only 0 (wrong) and 1 (right){hint}")
-    return values.astype(bool)
+def _shown(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join(shown[:6]) + (", ..." if len(shown) > 6 else "")

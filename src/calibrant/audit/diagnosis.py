@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.evaluation import Resampling, Row
-from calibrant.metrics import Interval, ReliabilityDiagram
+from calibrant.evaluation import Evaluation, Resampling, Row
+from calibrant.metrics import Interval, ReliabilityDiagram, auroc
 from calibrant.metrics.functional import mean_of
 from calibrant.predictions import Predictions
 
@@ -32,6 +32,24 @@ def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: lis
     if row.n_id < FEW_ROWS:
         sentences.append(f"There are only {row.n_id} rows, so the intervals are wide and little can be told from them.")
     return [sentence for sentence in sentences if sentence]
+
+
+def diagnose_detectors(evaluation: Evaluation) -> list[str]:
+    """One sentence for each detector's column and OOD set: how well it tells them apart, beside the confidence."""
+    sentences, inside = [], evaluation.id
+    for name, far in evaluation.ood.items():
+        for detector in inside.scores:
+            if detector in far.scores:
+                value, own = (
+                    auroc(inside.scores[detector], far.scores[detector]),
+                    auroc(inside.ood_score, far.ood_score),
+                )
+                better = "better than" if value > own else "no better than"
+                sentences.append(
+                    f"The detector {detector} tells {name} apart {better} the confidence: AUROC {100 * value:.1f} %"
+                    f" beside {100 * own:.1f} %."
+                )
+    return sentences
 
 
 def _points(value: float) -> str:

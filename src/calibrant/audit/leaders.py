@@ -41,7 +41,7 @@ class Leaders:
         value = rows.confidence[candidates] * (-1 if self.end == "most" else 1)
         for position in candidates[np.argsort(value, kind="stable")[:SHOWN]].tolist():
             label, said = _text(rows.label, position), _text(rows.predicted, position)
-            self.found.append((float(rows.confidence[position]), rows.start + position, label, said))
+            self.found.append((float(rows.confidence[position]), rows.number(position), label, said))
         self.found.sort(key=lambda one: (-one[0] if self.end == "most" else one[0], one[1]))
         del self.found[SHOWN:]
 
@@ -70,16 +70,17 @@ class Names:
         if self._rows <= EXACT_ROWS:
             self._parts.append(rows)
 
-    def of(self, row: int) -> tuple[str | None, str | None]:
-        """Label and prediction of a row."""
+    def of(self, row: int) -> tuple[int, str | None, str | None]:
+        """Of the row with this number among those that were read: where it stands in the table, label, prediction."""
         part = next(part for part in reversed(self._parts) if part.start <= row)
-        return _text(part.label, row - part.start), _text(part.predicted, row - part.start)
+        place = row - part.start
+        return part.number(place), _text(part.label, place), _text(part.predicted, place)
 
 
 def exact_examples(evaluation: Evaluation, names: dict[str, Names], grid: Sequence[float] = GRID) -> list[Example]:
     """Those of every coverage, from tables that were kept as they are, in the tables' own words."""
     result = []
     for one in pick_examples(evaluation, grid):
-        label, said = names[one.dataset].of(one.row)
-        result.append(replace(one, label=label, predicted=said))
+        row, label, said = names[one.dataset].of(one.row)
+        result.append(replace(one, row=row, label=label, predicted=said))
     return result

@@ -2,39 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli import options, output
-from calibrant.cli.errors import resumable
+from calibrant.cli.errors import GateFailed, resumable
 
 if TYPE_CHECKING:
     from calibrant.audit import AuditResult
+    from calibrant.audit.gate import By
 
 EXAMPLES = """
-calibrant audit predictions.csv
-calibrant audit predictions.parquet --ood outliers.parquet --out audit.html
-calibrant audit log.csv --confidence score --label truth --predicted answer
-calibrant audit log.csv --confidence score --correct was_right --json
+calibrant audit predictions.csv               # columns are found by name; the page is predictions-audit.html
+calibrant audit predictions.parquet --ood photos.parquet --ood noise.parquet --out audit.html
+calibrant audit log.csv --confidence sure --label truth --predicted answer
+calibrant audit log.csv --confidence sure --correct was_right --json
+calibrant audit mails.csv --score prob --positive spam   # two classes: prob is P(spam), predict_proba(X)[:, 1]
 calibrant audit outputs.npz --probabilities softmax --label y
+calibrant audit outputs.csv --probabilities cat,dog,owl  # three columns
+calibrant audit outputs.csv --logits z_                  # columns z_0, z_1, ...
+calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-if "error@0.9 > 2%"   # in CI: exit code 3
+calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-by all --json
 """
+
+
+def _column(text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(metavar="COLUMN", help=text)
+    return option
 
 
 def command(
     predictions: Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="CSV, TSV, Parquet or NPZ.")],
     ood: Annotated[
-        Path | None, typer.Option("--ood", metavar="FILE", help="Predictions on inputs unlike the training data.")
+        list[Path] | None,
+        typer.Option("--ood", metavar="FILE", help="Predictions on inputs unlike the training data; repeatable."),
     ] = None,
-    confidence: Annotated[str | None, typer.Option(metavar="COLUMN", help="How sure it was.")] = None,
+    confidence: Annotated[str | None, _column("How sure it was of the class that it predicted.")] = None,
     probabilities: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="All classes: a column of lists, or how their columns start.")
+        str | None, _column("All classes: a column of lists, how their columns start, or all of them: a,b,c.")
     ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is right.")] = None,
-    predicted: Annotated[str | None, typer.Option(metavar="COLUMN", help="What it decided.")] = None,
-    correct: Annotated[str | None, typer.Option(metavar="COLUMN", help="1 where it was right, else 0.")] = None,
-    bins: Annotated[int, typer.Option(min=1, metavar="N", help="Confidence bins.")] = 15,
+    logits: Annotated[
+        str | None, _column("The same before the softmax; a single number per row is the log odds of --positive.")
+    ] = None,
+    score: Annotated[str | None, _column("Two classes: the probability of --positive.")] = None,
+    positive: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="The class of --score; default: 1 of 0 and 1.")
+    ] = None,
+    label: Annotated[str | None, _column("What is right; rows without one are left out.")] = None,
+    predicted: Annotated[str | None, _column("What it decided.")] = None,
+    correct: Annotated[str | None, _column("1 where it was right, else 0.")] = None,
+    detector: Annotated[
+        list[str] | None, _column("An outlier score, larger = more outlying, in all tables; repeatable.")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C|N", help="The classes in the order of the probabilities, or how many."),
+    ] = None,
+    percent: Annotated[bool, typer.Option("--percent", help="Probabilities and confidences are percentages.")] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="CONDITION",
+            help="Exit with code 3 if MEASURE[@COVERAGE] (<, <=, > or >=) NUMBER[%] holds; repeatable. Measures are"
+            " those of --json: ece, accuracy, auroc, ..., and error.",
+        ),
+    ] = None,
+    fail_by: Annotated[
+        str,
+        typer.Option(
+            metavar="estimate|any|all",
+            help="What --fail-if compares: the estimate, any value of its interval (strict), or all of them (lenient).",
+        ),
+    ] = "estimate",
+    bins: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Confidence bins.")] = 15,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="What to call the system.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.html", help="The page; default: PREDICTIONS-audit.html here.")
@@ -43,37 +87,67 @@ def command(
 ) -> None:
     """Is somebody's model calibrated? Its predictions are enough.
 
-    The table needs a confidence, or the probabilities of all classes; and the label with what was predicted, or whether
-    that was right. Columns with usual names are found. Any length, in bounded memory. With --json there is a page only
-    where --out asks for one.
+    The table says how sure the system was: a confidence, the probabilities or logits of all classes, or a score of two
+    classes; and whether it was right: the label, with what was predicted beside a confidence, or 0 and 1. Columns with
+    usual names are found; what is ambiguous is refused with the option that decides. Separators and decimal commas are
+    recognized. Any length, in bounded memory. With --json there is a page only where --out asks for one.
     """
-    columns = {"confidence": confidence, "probabilities": probabilities, "label": label, "predicted": predicted}
-    columns["correct"] = correct
+    columns = {"confidence": confidence, "probabilities": probabilities, "logits": logits, "score": score}
+    columns |= {"label": label, "predicted": predicted, "correct": correct}
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
     if page is not None:
         from calibrant.files import writable
 
         writable(page.parent)
     from calibrant.audit import audit
+    from calibrant.audit.gate import parse_conditions
 
+    parse_conditions(fail_if or (), fail_by, ood=bool(ood))
     with resumable(lambda: "stopped; nothing was written: start again"), output.share_display("rows") as show:
         found = audit(
             predictions,
-            ood,
+            ood=ood,
             columns={role: column for role, column in columns.items() if column is not None},
+            positive=positive,
+            classes=_classes(classes),
+            percent=percent,
+            detectors=detector or (),
             page=page,
             name=name,
             bins=bins,
             progress=show,
             commands=[options.command_line()],
         )
+        failures = found.failures(fail_if or (), _by(fail_by))
     if json:
-        output.print_json(_plain(found))
-        return
+        output.print_json({**_plain(found), **({"failures": failures} if fail_if else {})})
+    else:
+        _print(found)
+    if failures:
+        raise GateFailed("the audit fails: " + "; ".join(failures))
+
+
+def _print(found: AuditResult) -> None:
     output.print_lines("", *found.diagnosis)
     output.print_results(found.rows)
-    if page is not None:
-        output.print_lines(f"The page: {page.resolve().as_uri()}")
+    if found.page is not None:
+        output.print_lines(f"The page: {found.page.resolve().as_uri()}")
+
+
+def _by(text: str) -> By:
+    choices: dict[str, By] = {"estimate": "estimate", "any": "any", "all": "all"}
+    return choices[text]
+
+
+def _classes(text: str | None) -> Sequence[str] | int:
+    """Names with commas between, or a number."""
+    if text is None:
+        return ()
+    if text.isdigit():
+        if int(text) < 2:
+            raise ValueError(f"--classes must be at least 2, or the names of the classes, not {text}")
+        return int(text)
+    return [name.strip() for name in text.split(",")]
 
 
 def _plain(found: AuditResult) -> dict[str, object]:

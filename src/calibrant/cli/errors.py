@@ -3,6 +3,7 @@
 0  done
 1  it failed: a disk is full, training diverged, a file is damaged, something unexpected
 2  a usage error: a wrong option, path, setting, file, column
+3  a gate failed: what was measured meets a condition of --fail-if
 130, 143  stopped by Ctrl-C or SIGTERM; the sentence says how to resume
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
+FAILED, USAGE, GATE, INTERRUPTED, TERMINATED = 1, 2, 3, 128 + signal.SIGINT, 128 + signal.SIGTERM
 DEBUG = "CALIBRANT_DEBUG"
 # By name, so that nothing is imported for them.
 _FAILURES = {"RunError", "BuildError", "OutOfMemoryError", "MemoryError"}
@@ -30,6 +31,10 @@ class Stopped(Exception):  # noqa: N818  (it is no error)
     def __init__(self, how: str, code: int = INTERRUPTED) -> None:
         super().__init__(how)
         self.code = code
+
+
+class GateFailed(Exception):  # noqa: N818  (all went well, but for what was measured)
+    """What was measured meets a condition of `--fail-if`; the message says which, and what was measured."""
 
 
 @contextlib.contextmanager
@@ -80,6 +85,8 @@ def explain(error: BaseException) -> tuple[str, int]:
     text = " ".join(str(error).split())
     if isinstance(error, Stopped):
         return text, error.code
+    if isinstance(error, GateFailed):
+        return text, GATE
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return "stopped", INTERRUPTED
     if hasattr(error, "format_message"):  # typer's own: a wrong option or command
