@@ -1,6 +1,6 @@
 """Someone else's predictions: measures with intervals, a diagnosis, the page. No model needed.
 
-May import: checks, files, metrics, predictions, data, evaluation, report.
+May import: checks, files, metrics, predictions, calibrators, selective, data, evaluation, report.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from calibrant.audit.cells import Accumulator
 from calibrant.audit.columns import ROLES, Layout
 from calibrant.audit.diagnosis import diagnose, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
+from calibrant.audit.remedies import Remedies, measure_remedies
+from calibrant.audit.sample import Reservoir
 from calibrant.audit.tables import Table
 from calibrant.evaluation import Evaluation, Resampling, Row, coverage_curves, summarize
 from calibrant.files import writable
@@ -20,7 +22,7 @@ from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.predictions import Predictions
 from calibrant.report.page import Example, write_page
 
-__all__ = ["ROLES", "AuditResult", "Progress", "audit"]
+__all__ = ["ROLES", "AuditResult", "Progress", "Remedies", "audit", "measure_remedies"]
 
 Progress = Callable[[float, int], None]
 """Called after every block with the share of the table that was read, from 0 to 1, and the number of rows so far."""
@@ -31,7 +33,7 @@ class AuditResult:
     """What an audit found; `rows` are the table's as of `calibrant.evaluation.summarize`, the first at full coverage.
 
     `gap` is mean confidence minus accuracy. `exact` is False where a long table was summed up in cells (see
-    `calibrant.audit.cells`). `page` is the HTML file, if one was asked for.
+    `calibrant.audit.cells`). `page` is the HTML file, if one was asked for. `remedies` is what each remedy would gain.
     """
 
     evaluation: Evaluation
@@ -41,6 +43,7 @@ class AuditResult:
     diagram: ReliabilityDiagram
     exact: bool
     page: Path | None
+    remedies: Remedies | None = None
 
 
 def audit(
@@ -55,13 +58,15 @@ def audit(
     resampling: Resampling | None = None,
     progress: Progress | None = None,
     commands: Sequence[str] = (),
+    remedies: bool = True,
 ) -> AuditResult:
     """Measure the predictions in a table (CSV, TSV, Parquet, NPZ), of any length, in bounded memory.
 
     The table has a confidence or the probabilities of all classes (columns p_0, p_1, ..., or one column of lists), and
     a label with what was predicted, or `correct` of 0 and 1. `columns` names them where they are not called so, as in
     `{"label": "gold"}`; see `ROLES`. `ood`: a table of predictions on inputs unlike the training data, without labels.
-    `page`: where to write the page.
+    `page`: where to write the page. `remedies`: whether to measure what each remedy would gain, on a sample of at most
+    50,000 rows.
     """
     if page is not None:
         writable(Path(page).parent)  # before hours of reading, not after
@@ -77,14 +82,18 @@ def audit(
     full = [row for row in rows if row.wanted_coverage == max(coverages)]
     told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
     told += inside.layout.notes
+    drawn = {name: outside.draw.sample() for name in far if outside is not None}
+    table = Path(predictions).name
+    todo = measure_remedies(inside.draw.sample(), drawn, resampling=how, bins=bins, table=table) if remedies else None
     if page is not None:
         shown = {title: _examples(evaluation, inside, outside)}
         heading = f"Audit of {title}"
         write_page(
-            page, [evaluation], title=heading, notes=told, commands=commands, examples=shown, summary=rows, bins=bins
-        )
+            page, [evaluation], title=heading, notes=[*told, *(todo.sentences if todo else ())], commands=commands,
+            examples=shown, summary=rows, bins=bins,
+        )  # fmt: skip
     exact = inside.cells.exact and (outside is None or outside.cells.exact)
-    return AuditResult(evaluation, rows, told, gap, diagram, exact, None if page is None else Path(page))
+    return AuditResult(evaluation, rows, told, gap, diagram, exact, None if page is None else Path(page), todo)
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ class _Reading:
     outcome: Predictions
     leaders: list[Leaders]
     names: Names
+    draw: Reservoir
 
     @classmethod
     def of(
@@ -108,18 +118,19 @@ class _Reading:
         labeled: bool,
     ) -> _Reading:
         layout = Layout.find(Table.open(path), columns, labeled=labeled)
-        cells, names = Accumulator(bins), Names()
+        cells, names, draw = Accumulator(bins), Names(), Reservoir()
         leaders = [Leaders("mistake"), Leaders("rejected", "least")] if labeled else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)
+            draw.add(vars(rows))
             for leader in leaders:
                 leader.add(rows)
             if progress is not None:
                 progress(rows.done, cells.rows)
         if not cells.rows:
             raise ValueError(f"{path} holds no rows; write the predictions again")
-        return cls(layout, cells, cells.outcome(), leaders, names)
+        return cls(layout, cells, cells.outcome(), leaders, names, draw)
 
 
 def _examples(evaluation: Evaluation, inside: _Reading, outside: _Reading | None) -> list[Example]:

@@ -26,7 +26,10 @@ _ONE_EACH = re.compile(r"^(?:p|prob|proba|probability)(?:[_.\[](.+?)\]?|(\d+))$"
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that were read: confidence (n,) and, where there are labels, `correct` (n,); what was said, for showing."""
+    """Rows that were read: confidence (n,) and, where there are labels, `correct` (n,); what was said, for showing.
+
+    `probabilities` (n, C) and `target` (n,), the index of the label, are there where the table tells them.
+    """
 
     start: int
     confidence: NDArray[Any]
@@ -34,6 +37,8 @@ class Rows:
     predicted: NDArray[Any] | None
     label: NDArray[Any] | None
     done: float
+    probabilities: NDArray[Any] | None = None
+    target: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,10 @@ class Layout:
         label, predicted, correct = (
             None if name is None else block.columns[name] for name in (self.label, self.predicted, self.correct)
         )
+        matrix, target = None, None
         if self.probabilities:
             matrix = self._matrix(block)
+            target = None if label is None else self._class_index(label)
             index, confidence = matrix.argmax(1), _unit(where, matrix.max(1))
             predicted = np.asarray(self.classes, object)[index]
         else:
@@ -100,13 +107,13 @@ class Layout:
         elif label is None:
             right = None
         elif self.probabilities:
-            right = index == self._class_index(label)
+            right = index == target
         elif predicted is None:
             right = _zero_one(where, str(self.label), label, "; name the column of what was predicted")
             label = None
         else:
             right = self._equal(label, predicted, where)
-        return Rows(block.start, confidence, right, predicted, label, block.done)
+        return Rows(block.start, confidence, right, predicted, label, block.done, matrix, target)
 
     def _equal(self, label: NDArray[Any], predicted: NDArray[Any], where: str) -> NDArray[np.bool_]:
         if (label.dtype.kind in "OUS") != (predicted.dtype.kind in "OUS"):

@@ -19,6 +19,7 @@ calibrant audit predictions.parquet --ood outliers.parquet --out audit.html
 calibrant audit log.csv --confidence score --label truth --predicted answer
 calibrant audit log.csv --confidence score --correct was_right --json
 calibrant audit outputs.npz --probabilities softmax --label y
+calibrant audit predictions.csv --write-calibrator calibrator.json
 """
 
 
@@ -39,6 +40,12 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.html", help="The page; default: PREDICTIONS-audit.html here.")
     ] = None,
+    remedies: Annotated[
+        bool, typer.Option("--remedies/--no-remedies", help="Measure what each remedy would gain.")
+    ] = True,
+    write_calibrator: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write the calibrator that gains most.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Is somebody's model calibrated? Its predictions are enough.
@@ -49,6 +56,8 @@ def command(
     """
     columns = {"confidence": confidence, "probabilities": probabilities, "label": label, "predicted": predicted}
     columns["correct"] = correct
+    if write_calibrator is not None and not remedies:
+        raise ValueError("--write-calibrator needs the remedies: leave out --no-remedies")
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
     if page is not None:
         from calibrant.files import writable
@@ -66,14 +75,21 @@ def command(
             bins=bins,
             progress=show,
             commands=[options.command_line()],
+            remedies=remedies,
         )
     if json:
         output.print_json(_plain(found))
-        return
-    output.print_lines("", *found.diagnosis)
-    output.print_results(found.rows)
-    if page is not None:
-        output.print_lines(f"The page: {page.resolve().as_uri()}")
+    else:
+        output.print_lines("", *found.diagnosis)
+        output.print_results(found.rows)
+        if found.remedies is not None:
+            output.print_lines("", "What to do", *found.remedies.sentences, "", *found.remedies.code)
+        if page is not None:
+            output.print_lines(f"The page: {page.resolve().as_uri()}")
+    if write_calibrator is not None and found.remedies is not None:
+        written = found.remedies.write_calibrator(write_calibrator)
+        if not json:
+            output.print_lines(f"The calibrator: {written}")
 
 
 def _plain(found: AuditResult) -> dict[str, object]:
@@ -81,4 +97,7 @@ def _plain(found: AuditResult) -> dict[str, object]:
     gap = {"estimate": found.gap.estimate, "low": found.gap.low, "high": found.gap.high}
     rows = [row.flat() for row in found.rows]
     page = None if found.page is None else str(found.page)
-    return {"diagnosis": found.diagnosis, "gap": gap, "exact": found.exact, "page": page, "rows": rows}
+    todo = None if found.remedies is None else found.remedies.plain()
+    return {
+        "diagnosis": found.diagnosis, "gap": gap, "exact": found.exact, "page": page, "rows": rows, "remedies": todo,
+    }  # fmt: skip
