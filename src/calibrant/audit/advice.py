@@ -113,11 +113,12 @@ def _threshold(found: Findings) -> Iterator[str]:
     if error == 0:
         return
     tau = threshold_of(sample.confidence, wrong, coverage=0.8)
-    name = "error at 80 % coverage"
-    yield (
-        f"A confidence threshold: answering only from {tau:.3g} on, 80 % of the inputs, the error is"
-        f" {_percent(found.thresholds.interval(name))} instead of {100 * error:.1f} %."
-    )
+    share = float((sample.confidence >= tau).mean())
+    if share < 1:
+        yield (
+            f"A confidence threshold: answering only from {tau:.3g} on, {100 * share:.0f} % of the inputs, the error is"
+            f" {_percent(found.thresholds.interval('error at 80 % coverage'))} instead of {100 * error:.1f} %."
+        )
     goals = [goal for goal in TOLERATED if goal < error]
     if goals:
         tau = threshold_of(sample.confidence, wrong, error=goals[0])

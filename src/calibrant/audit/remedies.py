@@ -125,9 +125,7 @@ def measure_remedies(
     """
     how = resampling or Resampling()
     if len(sample) < FEWEST_ROWS:
-        few = (
-            f"There are only {len(sample)} rows, too few to tell what a remedy would gain; {FEWEST_ROWS} are the least."
-        )
+        few = f"There are only {len(sample)} rows, too few to tell what a remedy would gain: {FEWEST_ROWS} are needed."
         return Remedies((), (), None, (few,), (), len(sample), sample.total, sample)
     changed = recalibrate(sample, how, folds=folds, bins=bins)
     rows = _recalibration_rows(changed)

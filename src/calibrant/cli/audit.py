@@ -59,10 +59,11 @@ def command(
     if write_calibrator is not None and not remedies:
         raise ValueError("--write-calibrator needs the remedies: leave out --no-remedies")
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
-    if page is not None:
-        from calibrant.files import writable
+    for file in (page, write_calibrator):
+        if file is not None:
+            from calibrant.files import writable
 
-        writable(page.parent)
+            writable(file.parent)
     from calibrant.audit import audit
 
     with resumable(lambda: "stopped; nothing was written: start again"), output.share_display("rows") as show:
