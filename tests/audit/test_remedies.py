@@ -237,8 +237,12 @@ def test_outliers_with_a_confidence_alone_get_thresholds_only() -> None:
     assert not [row for row in found.rows if row.remedy == "trust"]
     few = measure_remedies(Sample.of(**columns), {"few": Sample.of(**outliers(10))}, resampling=QUICK)
     assert "Trust was not tried on few" in " ".join(few.sentences)
-    with pytest.raises(ValueError, match="the OOD table must have what the table has"):
-        measure_remedies(Sample.of(**columns), {"far": Sample.of(confidence=far["confidence"])}, resampling=QUICK)
+    mixed = measure_remedies(Sample.of(**columns), {"far": Sample.of(confidence=far["confidence"])}, resampling=QUICK)
+    assert mixed.best == "temperature"
+    assert mixed.rows[-6:] == found.rows[-6:]
+    unlabeled = {**columns, "target": None}  # only whether each answer was right
+    alone = measure_remedies(Sample.of(**unlabeled), resampling=QUICK)
+    assert alone.rows == measure_remedies(inside, resampling=QUICK).rows
 
 
 @pytest.mark.parametrize("tilt", [0.0, 2.0])

@@ -71,8 +71,9 @@ def audit(
     if page is not None:
         writable(Path(page).parent)  # before hours of reading, not after
     how = resampling or Resampling()
-    inside = _Reading.of(predictions, columns, bins, progress, labeled=True)
-    outside = None if ood is None else _Reading.of(ood, columns, bins, progress, labeled=False)
+    draws = (Reservoir(), Reservoir()) if remedies else (None, None)
+    inside = _Reading.of(predictions, columns, bins, progress, labeled=True, draw=draws[0])
+    outside = None if ood is None else _Reading.of(ood, columns, bins, progress, labeled=False, draw=draws[1])
     far = {} if ood is None or outside is None else {Path(ood).stem: outside.outcome}
     title = name or Path(predictions).stem
     evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(predictions).name})
@@ -82,9 +83,11 @@ def audit(
     full = [row for row in rows if row.wanted_coverage == max(coverages)]
     told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
     told += inside.layout.notes
-    drawn = {name: outside.draw.sample() for name in far if outside is not None}
-    table = Path(predictions).name
-    todo = measure_remedies(inside.draw.sample(), drawn, resampling=how, bins=bins, table=table) if remedies else None
+    todo = None
+    if draws[0] is not None:
+        drawn = {name: draws[1].sample() for name in far}
+        table = Path(predictions).name
+        todo = measure_remedies(draws[0].sample(), drawn, resampling=how, bins=bins, table=table)
     if page is not None:
         shown = {title: _examples(evaluation, inside, outside)}
         heading = f"Audit of {title}"
@@ -105,7 +108,6 @@ class _Reading:
     outcome: Predictions
     leaders: list[Leaders]
     names: Names
-    draw: Reservoir
 
     @classmethod
     def of(
@@ -116,21 +118,23 @@ class _Reading:
         progress: Progress | None,
         *,
         labeled: bool,
+        draw: Reservoir | None,
     ) -> _Reading:
         layout = Layout.find(Table.open(path), columns, labeled=labeled)
-        cells, names, draw = Accumulator(bins), Names(), Reservoir()
+        cells, names = Accumulator(bins), Names()
         leaders = [Leaders("mistake"), Leaders("rejected", "least")] if labeled else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)
-            draw.add(vars(rows))
+            if draw is not None:
+                draw.add(vars(rows))
             for leader in leaders:
                 leader.add(rows)
             if progress is not None:
                 progress(rows.done, cells.rows)
         if not cells.rows:
             raise ValueError(f"{path} holds no rows; write the predictions again")
-        return cls(layout, cells, cells.outcome(), leaders, names, draw)
+        return cls(layout, cells, cells.outcome(), leaders, names)
 
 
 def _examples(evaluation: Evaluation, inside: _Reading, outside: _Reading | None) -> list[Example]:

@@ -48,11 +48,6 @@ class Recalibrations:
     measured: Paired
     best: str
 
-    def confidence(self, name: str, *, by_class: bool) -> Array:
-        """(n,): the largest probability; of a confidence only, the probability that the answer is right."""
-        p = self.probabilities[name]
-        return p.max(1) if by_class else p[:, 1]
-
     def changed(self, name: str) -> float:
         """The share of rows whose most probable class is another one than before."""
         before, after = (self.probabilities[one].argmax(1) for one in (UNCHANGED, name))

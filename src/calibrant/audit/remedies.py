@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from calibrant.audit.paired import Paired
 from calibrant.audit.recalibrated import LOSSES, MEASURES, UNCHANGED, LossParts, Recalibrations, recalibrate
 from calibrant.audit.rejected import COVERAGES, EVERYTHING, TOLERATED, measure_thresholds
 from calibrant.audit.sample import Sample
+from calibrant.calibrators.choosing import cross_fitted, fold_numbers
 from calibrant.calibrators.fits import FITS
 from calibrant.calibrators.saved import write_state
 from calibrant.evaluation import Resampling
@@ -127,6 +128,7 @@ def measure_remedies(
     if len(sample) < FEWEST_ROWS:
         few = f"There are only {len(sample)} rows, too few to tell what a remedy would gain: {FEWEST_ROWS} are needed."
         return Remedies((), (), None, (few,), (), len(sample), sample.total, sample)
+    sample = sample if sample.by_class else replace(sample, probabilities=None, logits=None)
     changed = recalibrate(sample, how, folds=folds, bins=bins)
     rows = _recalibration_rows(changed)
     best = changed.best if _gains(rows, changed.best) else None
@@ -135,7 +137,7 @@ def measure_remedies(
     parts = tuple(changed.parts(measure) for measure in LOSSES)
     found = Findings(sample, best, changed, parts, kept, {})
     for name, other in (far or {}).items():
-        found.outliers[name] = _measure_far(sample, other, changed, how)
+        found.outliers[name] = _measure_far(sample, other, changed, how, folds)
         rows += _outlier_rows(name, found.outliers[name][0])
     return Remedies(
         tuple(rows), parts, best, tuple(sentences_of(found)), tuple(code_of(found, table)), len(sample), sample.total,
@@ -176,18 +178,19 @@ def _threshold_rows(found: Paired) -> list[RemedyRow]:
 
 
 def _measure_far(
-    sample: Sample, far: Sample, changed: Recalibrations, how: Resampling
+    sample: Sample, far: Sample, changed: Recalibrations, how: Resampling, folds: int
 ) -> tuple[Paired, str, tuple[str, ...]]:
     """Beside the confidence after temperature scaling or, of a confidence only, after isotonic regression."""
-    if (far.probabilities is None) != (sample.probabilities is None):
-        raise ValueError(
-            "the OOD table must have what the table has: the probabilities of all classes, or a confidence"
-        )
-    name = "temperature" if sample.by_class else "isotonic"
-    p = FITS[name].probabilities(far.z, FITS[name].fit(sample.z, sample.labels))
-    outside = p.max(1) if sample.by_class else p[:, 1]
-    inside = changed.confidence(name, by_class=sample.by_class)
-    return measure_outliers(sample, far, (np.minimum(inside, 1), np.minimum(outside, 1)), how)
+    both = sample.by_class and far.probabilities is not None
+    name = "temperature" if both else "isotonic"
+    if not both:
+        sample, far = (replace(part, probabilities=None, logits=None, target=None) for part in (sample, far))
+    z, y = sample.z, sample.labels
+    fold = fold_numbers(len(z), folds, how.seed)
+    inside = changed.probabilities[name] if both else cross_fitted(FITS[name], z, y, fold)
+    pair = inside, FITS[name].probabilities(far.z, FITS[name].fit(z, y))
+    own, theirs = (np.minimum(p.max(1) if both else p[:, 1], 1) for p in pair)
+    return measure_outliers(sample, far, (own, theirs), how)
 
 
 def _outlier_rows(ood: str, found: Paired) -> list[RemedyRow]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrant.metrics.functional import Array
 
 MOST_ROWS = 50_000
-MOST_ENTRIES = 5_000_000
+MOST_ENTRIES = 2_000_000
 COLUMNS = ("confidence", "correct", "probabilities", "target", "logits")
 SMALLEST = float(np.finfo(np.float64).eps)
 """What a probability of 0 counts as in a logarithm, as in scikit-learn: the rounding of float64."""
@@ -85,7 +85,7 @@ class Reservoir:
 
     Every row gets a random key, and the rows with the smallest keys are kept: each row is as likely to be drawn as any
     other, and the sample depends on the seed alone, not on how the table was cut into blocks. A sample of many classes
-    holds fewer rows: at most 5,000,000 probabilities.
+    holds fewer rows: at most 2,000,000 probabilities.
 
     >>> reservoir = Reservoir(3)
     >>> for start in range(0, 100, 10):
