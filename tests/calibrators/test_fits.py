@@ -119,6 +119,20 @@ def test_numpy_and_torch_are_the_same_map(name: str, classes: int) -> None:
         assert state["temperature"] == pytest.approx(module.temperature_, rel=1e-9)
 
 
+def test_the_temperature_in_numpy_is_as_good_as_that_in_torch_also_in_hard_cases() -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        shape = int(rng.integers(1, 40)), int(rng.integers(2, 7))
+        z = np.exp(rng.uniform(-4, 4)) * rng.normal(size=shape)
+        y = z.argmax(1) if seed % 3 == 0 else rng.integers(shape[1], size=shape[0])
+        logits, labels = torch.from_numpy(z), torch.from_numpy(y)
+        ours = functional.cross_entropy(logits / FITS["temperature"].fit(z, y)["temperature"], labels)
+        assert (
+            float(ours)
+            <= float(functional.cross_entropy(TemperatureScaling().fit(z, y).transform(logits), labels)) + 1e-9
+        )
+
+
 @pytest.mark.parametrize("kind", [VectorScaling, IsotonicCalibration, AutoCalibrator])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_state_and_config_are_the_whole_and_the_file_too(kind: type[Calibrator], classes: int, tmp_path: Path) -> None:

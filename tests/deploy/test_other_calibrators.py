@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from predictors import digits, posterior
+from sklearn.base import clone
 from torch import Tensor, nn
 
 from calibrant import CalibratedClassifier, Predictor, load
@@ -91,3 +92,15 @@ def test_the_estimator_takes_them_by_name() -> None:
         nn.Linear(2, 2), "FNN", epochs=2, device="cpu", calibrator="auto", overrides=options
     ).fit(x, y)
     assert chosen.predictor_.calibrator.candidates == ("none", "vector")
+
+
+def test_a_run_resumes_with_what_was_chosen(tmp_path: Path) -> None:
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    classifier = CalibratedClassifier(
+        nn.Linear(2, 2), "FNN", epochs=1, device="cpu", calibrator="auto", out=tmp_path / "run"
+    )
+    first, second = (clone(classifier).fit(x, y).predictor_.calibrator for _ in range(2))
+    assert isinstance(second, AutoCalibrator)
+    assert second.fingerprint() == first.fingerprint()
+    assert second.losses == first.losses

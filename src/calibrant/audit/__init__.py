@@ -14,7 +14,7 @@ from calibrant.audit.columns import ROLES, Layout
 from calibrant.audit.diagnosis import diagnose, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.remedies import Remedies, measure_remedies
-from calibrant.audit.sample import Reservoir
+from calibrant.audit.sample import Reservoir, Sample
 from calibrant.audit.tables import Table
 from calibrant.evaluation import Evaluation, Resampling, Row, coverage_curves, summarize
 from calibrant.files import writable
@@ -22,7 +22,7 @@ from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.predictions import Predictions
 from calibrant.report.page import Example, write_page
 
-__all__ = ["ROLES", "AuditResult", "Progress", "Remedies", "audit", "measure_remedies"]
+__all__ = ["ROLES", "AuditResult", "Progress", "Remedies", "Sample", "audit", "measure_remedies"]
 
 Progress = Callable[[float, int], None]
 """Called after every block with the share of the table that was read, from 0 to 1, and the number of rows so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -116,8 +117,8 @@ def _threshold(found: Findings) -> Iterator[str]:
     share = float((sample.confidence >= tau).mean())
     if share < 1:
         yield (
-            f"A confidence threshold: answering only from {tau:.3g} on, {100 * share:.0f} % of the inputs, the error is"
-            f" {_percent(found.thresholds.interval('error at 80 % coverage'))} instead of {100 * error:.1f} %."
+            f"A confidence threshold: answering only from {_level(tau)} on, {100 * share:.0f} % of the inputs, the"
+            f" error is {_percent(found.thresholds.interval('error at 80 % coverage'))} instead of {100 * error:.1f} %."
         )
     goals = [goal for goal in TOLERATED if goal < error]
     if goals:
@@ -125,7 +126,7 @@ def _threshold(found: Findings) -> Iterator[str]:
         cover = found.thresholds.interval(f"coverage at {100 * goals[0]:.0f} % error")
         reached = values[f"error at {100 * goals[0]:.0f} % error"]
         yield (
-            f"For at most {100 * goals[0]:.0f} % errors, answer from a confidence of {tau:.3g} on: that is"
+            f"For at most {100 * goals[0]:.0f} % errors, answer from a confidence of {_level(tau)} on: that is"
             f" {_percent(cover)} of the inputs, with {100 * reached:.1f} % errors on rows that did not choose it."
             if cover.estimate > 0
             else f"No threshold on the confidence brings the error down to {100 * goals[0]:.0f} %."
@@ -147,6 +148,9 @@ def _outliers(name: str, found: Paired, best: str, read: tuple[str, ...]) -> Ite
         )
         yield f"Trust was not tried on {name}: it needs {lack} in both tables."
         return
+    if not read:
+        yield f"No score in the tables tells the outliers of {name} apart, so trust cannot help; a detector's might."
+        return
     change = found.difference(f"trust: {key}", f"recalibrated: {key}")
     ten = f"wrong answers, {100 * SHARES[0]:.0f} % outliers"
     rare = _to(100 * found.values[f"recalibrated: {ten}"], 100 * found.values[f"trust: {ten}"])
@@ -163,6 +167,16 @@ def _signed(value: Interval, factor: float, digits: int) -> str:
     return (
         f"{factor * value.estimate:+.{digits}f}, {factor * value.low:+.{digits}f} to {factor * value.high:+.{digits}f}"
     )
+
+
+def _level(threshold: float) -> str:
+    """A threshold, with as many digits as tell it from 1.
+
+    >>> _level(0.8768), _level(0.99998765)
+    ('0.877', '0.999988')
+    """
+    digits = math.ceil(-math.log10(1 - threshold)) + 1 if threshold < 1 else 0
+    return f"{threshold:.{min(max(digits, 3), 12)}f}"
 
 
 def _percent(value: Interval) -> str:
