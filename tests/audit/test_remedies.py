@@ -277,3 +277,11 @@ def test_from_the_file_to_the_calibrator(tmp_path: Path) -> None:
     assert "trust" in {row.remedy for row in found.remedies.rows}
     assert len(found.remedies.to_frame()) == len(found.remedies.rows)
     assert audit(file, remedies=False, resampling=QUICK).remedies is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [100, 500, 2000])
+def test_calibrated_systems_are_rarely_given_a_remedy(n: int) -> None:
+    tables = (table(n, sharp=1.0, seed=seed) for seed in range(100))
+    given = [measure_remedies(Sample.of(**columns), resampling=QUICK).best for columns in tables]
+    assert sum(best is not None for best in given) <= 5

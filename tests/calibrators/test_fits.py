@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -242,3 +243,9 @@ def test_damaged_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
     step.write_text(json.dumps(falling))
     with pytest.raises(ValueError, match="its function does not increase"):
         calibrators.load(step)
+
+
+def test_fits_of_tables_need_no_torch() -> None:
+    code = "import sys, calibrant.calibrators.fits, calibrant.calibrators.choosing, calibrant.calibrators.saved"
+    done = subprocess.run([sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"], capture_output=True)
+    assert done.returncode == 0, done.stderr
