@@ -1,6 +1,6 @@
 """Someone else's predictions: measures with intervals, a diagnosis, a gate, the page. No model needed.
 
-May import: files, metrics, predictions, evaluation, report.
+May import: files, metrics, predictions, calibrators, selective, evaluation, report.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from calibrant.audit.columns import Layout
 from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.opening import is_table, labeled_arrays, ood_tables, open_table, wishes_of
+from calibrant.audit.remedies import Remedies, measure_remedies
 from calibrant.audit.result import AuditResult
 from calibrant.audit.roles import ROLES, Wishes
+from calibrant.audit.sample import Reservoir, Sample
 from calibrant.audit.tables import Table
 from calibrant.evaluation import Evaluation, Resampling, coverage_curves, summarize
 from calibrant.files import writable
 from calibrant.predictions import Predictions
 from calibrant.report.page import Example, write_page
 
-__all__ = ["ROLES", "AuditResult", "Progress", "audit"]
+__all__ = ["ROLES", "AuditResult", "Progress", "Remedies", "Sample", "audit", "measure_remedies"]
 
 MOST_BINS = 1000
 Progress = Callable[[float, int], None]
@@ -53,6 +55,7 @@ class Audit:
         resampling: Resampling | None = None,
         progress: Progress | None = None,
         commands: Sequence[str] = (),
+        remedies: bool = True,
     ) -> AuditResult:
         """Measure predictions of any number, in bounded memory: `audit(table)` or `audit(labels, probabilities)`.
 
@@ -81,6 +84,7 @@ class Audit:
             resampling: how intervals are made.
             progress: called after every block.
             commands: shown on the page.
+            remedies: whether to measure what each remedy would gain, on a sample of at most 50,000 rows.
 
         >>> result = audit([0, 1, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
         >>> result.rows[0].accuracy.estimate
@@ -96,9 +100,10 @@ class Audit:
             table, wishes = open_table(predictions), wishes_of(predictions, wishes)
         else:
             table, wishes, role = labeled_arrays(predictions, other, logits, wishes)
-        inside = _Reading.of(table, wishes, bins, progress)
+        draw = Reservoir if remedies else lambda: None
+        inside = _Reading.of(table, wishes, bins, progress, draw=draw())
         sources = ood_tables(ood, role)
-        outside = {key: _Reading.of(one, wishes, bins, progress, inside.layout) for key, one in sources.items()}
+        outside = {key: _Reading.of(one, wishes, bins, progress, inside.layout, draw()) for key, one in sources.items()}
         title = name or table.stem
         far = {key: reading.outcome for key, reading in outside.items()}
         evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
@@ -148,16 +153,21 @@ def _measured(
     told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
     told += diagnose_detectors(evaluation)
     told += inside.notes + [note for reading in outside.values() for note in reading.notes]
+    todo = None
+    if inside.draw is not None:
+        drawn = {key: reading.draw.sample() for key, reading in outside.items() if reading.draw is not None}
+        table = Path(inside.layout.table.where).name
+        todo = measure_remedies(inside.draw.sample(), drawn, resampling=how, bins=bins, table=table)
     if page is not None:
         shown = {evaluation.system: _examples(evaluation, inside, outside)}
         heading = f"Audit of {evaluation.system}"
         write_page(
-            page, [evaluation], title=heading, notes=told, commands=commands, examples=shown, summary=rows, bins=bins
-        )
+            page, [evaluation], title=heading, notes=[*told, *(todo.sentences if todo else ())], commands=commands,
+            examples=shown, summary=rows, bins=bins,
+        )  # fmt: skip
     exact = inside.cells.exact and all(reading.cells.exact for reading in outside.values())
-    return AuditResult(
-        evaluation, rows, told, gap, diagram, exact, None if page is None else Path(page), bins=bins, resampling=how
-    )
+    written = None if page is None else Path(page)
+    return AuditResult(evaluation, rows, told, gap, diagram, exact, written, todo, bins=bins, resampling=how)
 
 
 @dataclass(frozen=True)
@@ -169,6 +179,7 @@ class _Reading:
     outcome: Predictions
     leaders: list[Leaders]
     names: Names
+    draw: Reservoir | None
 
     @classmethod
     def of(
@@ -178,6 +189,7 @@ class _Reading:
         bins: int,
         progress: Progress | None,
         like: Layout | None = None,
+        draw: Reservoir | None = None,
     ) -> _Reading:
         layout = find_layout(table, wishes, like=like)
         cells, names = Accumulator(bins), Names()
@@ -185,6 +197,8 @@ class _Reading:
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)
+            if draw is not None:
+                draw.add(vars(rows))
             for leader in leaders:
                 leader.add(rows)
             if progress is not None:
@@ -192,7 +206,7 @@ class _Reading:
         outcome = cells.outcome() if table.record is None else table.record.numpy()
         if like is not None and (_selection(like.table) is None) != (_selection(table) is None):
             raise ValueError("ood and the labeled predictions must both have a selection, or neither: it decides")
-        return cls(layout, cells, outcome, leaders, names)
+        return cls(layout, cells, outcome, leaders, names, draw)
 
     @property
     def notes(self) -> list[str]:

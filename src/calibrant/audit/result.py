@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from calibrant.audit.gate import By, parse_conditions
 from calibrant.audit.notebook import as_html
+from calibrant.audit.remedies import Remedies
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
 from calibrant.metrics import Interval, ReliabilityDiagram
 
@@ -22,7 +23,8 @@ class AuditResult:
     """What an audit found; `rows` are the table's as of `calibrant.evaluation.summarize`, the first at full coverage.
 
     `gap` is mean confidence minus accuracy. `exact` is False where a long table was summed up in cells (see
-    `calibrant.audit.cells`). `page` is the HTML file, if one was asked for. In a notebook, the result shows itself.
+    `calibrant.audit.cells`). `page` is the HTML file, if one was asked for. `remedies` is what each remedy would
+    gain. In a notebook, the result shows itself.
     """
 
     evaluation: Evaluation
@@ -32,6 +34,7 @@ class AuditResult:
     diagram: ReliabilityDiagram
     exact: bool
     page: Path | None
+    remedies: Remedies | None = None
     bins: int = 15
     resampling: Resampling = field(default_factory=Resampling)
 

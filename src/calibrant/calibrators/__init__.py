@@ -1,10 +1,54 @@
 """What is fitted after training so that confidence is accuracy: one file per calibrator, behind one contract.
 
-May import: checks, slots, adapters, predictions.
+Names are resolved on first use, because `fits` and `choosing`, which recalibrate tables, need no torch.
+
+May import: checks, files, slots, adapters, predictions.
 """
 
-from calibrant.calibrators.base import Calibrator, fingerprint_of
-from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.calibrators.uncalibrated import Uncalibrated
+from __future__ import annotations
 
-__all__ = ["Calibrator", "TemperatureScaling", "Uncalibrated", "fingerprint_of"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibrant.calibrators.auto import AutoCalibrator
+    from calibrant.calibrators.base import Calibrator, fingerprint_of
+    from calibrant.calibrators.isotonic import IsotonicCalibration
+    from calibrant.calibrators.saved import load, save
+    from calibrant.calibrators.temperature import TemperatureScaling
+    from calibrant.calibrators.uncalibrated import Uncalibrated
+    from calibrant.calibrators.vector import VectorScaling
+
+_HOMES = {
+    "AutoCalibrator": "auto",
+    "Calibrator": "base",
+    "IsotonicCalibration": "isotonic",
+    "TemperatureScaling": "temperature",
+    "Uncalibrated": "uncalibrated",
+    "VectorScaling": "vector",
+    "fingerprint_of": "base",
+    "load": "saved",
+    "save": "saved",
+}
+
+__all__ = [
+    "AutoCalibrator",
+    "Calibrator",
+    "IsotonicCalibration",
+    "TemperatureScaling",
+    "Uncalibrated",
+    "VectorScaling",
+    "fingerprint_of",
+    "load",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,11 +33,11 @@ class Calibrator(FittedModule, ABC):
 
     Attributes:
         keeps_class: whether the most probable class is always the same before and after, as for a temperature. Set
-            it to False where it can change, as for vector scaling or isotonic regression.
+            it to False where it can change, as for vector scaling.
         classes: number of classes C that it was fitted on; 0 before `fit`.
     """
 
-    keeps_class: ClassVar[bool] = True
+    keeps_class: bool = True
     classes: Tensor
 
     def __init__(self) -> None:
@@ -65,6 +65,11 @@ class Calibrator(FittedModule, ABC):
         self.classes = torch.full_like(self.classes, z.shape[1])
         return self
 
+    def fit_arrays(self, how: Callable[..., Mapping[str, Any]], z: Tensor, labels: Tensor) -> None:
+        """`fit_logits` by a function of NumPy arrays that returns the fitted buffers by name."""
+        for name, value in how(z.detach().cpu().numpy(), labels.detach().cpu().numpy()).items():
+            setattr(self, name, torch.as_tensor(value).to(getattr(self, name)))
+
     def transform(self, logits: Any) -> Tensor:
         """Calibrated logits (N, C) for logits (N, C) or (K, N, C), in the dtype and on the device that came in."""
         z = pooled(logits)
@@ -74,6 +79,20 @@ class Calibrator(FittedModule, ABC):
     def probabilities(self, logits: Any) -> Tensor:
         """Calibrated probabilities (N, C) for logits (N, C) or (K, N, C)."""
         return self.transform(logits).softmax(-1)
+
+    def of_probabilities(self, probabilities: Any) -> Tensor:
+        """Calibrated probabilities (N, C) for probabilities (N, C).
+
+        Of a calibrator that was fitted to a confidence alone, as `calibrant audit` writes for tables without
+        probabilities: the calibrated confidence (N,) for a confidence (N,).
+        """
+        p = checks.finite("probabilities", checks.floating("probabilities", probabilities).detach())
+        if p.dim() not in (1, 2) or bool(((p < 0) | (p > 1)).any()):
+            raise ValueError(f"probabilities must have shape (N, C) or (N,) and lie in [0, 1], not {tuple(p.shape)}")
+        rows = p if p.dim() == 2 else torch.stack([1 - p, p], 1)
+        self._check(rows.shape[1])
+        result = self.of_mean(rows)
+        return result if p.dim() == 2 else result[:, 1]
 
     def of_mean(self, probabilities: Tensor) -> Tensor:
         """Calibrated probabilities (N, C) for the mean probabilities (N, C) of the members, without checks.

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.fits import best_scale
 from calibrant.slots import register
-
-_STEPS = 100
-_TOLERANCE = 1e-10
 
 
 @register("calibrator", "temperature")
@@ -45,7 +43,7 @@ class TemperatureScaling(Calibrator):
 
     def fit_logits(self, z: Tensor, labels: Tensor) -> None:
         """Choose T by logits z (N, C) and labels (N,)."""
-        self.temperature = torch.full_like(self.temperature, 1 / _best_scale(z, labels))
+        self.temperature = torch.full_like(self.temperature, 1 / _scale(z, labels))
 
     def forward(self, z: Tensor) -> Tensor:
         """The scaled logits z / T, (N, C)."""
@@ -56,19 +54,13 @@ class TemperatureScaling(Calibrator):
         return {"temperature": self.temperature_}
 
 
-def _best_scale(z: Tensor, target: Tensor) -> float:
+def _scale(z: Tensor, target: Tensor) -> float:
     """The scale b = 1 / T in [0.01, 100] at which the mean of -log softmax(b z)_y, convex in b, is least."""
     z = z - z.gather(1, target[:, None])
-    low, high, scale = 0.01, 100.0, 1.0
-    for step in range(_STEPS):
+
+    def derivatives(scale: float) -> tuple[float, float]:
         p = (scale * z).softmax(-1)
         mean = (p * z).sum(-1)
-        slope = float(mean.mean())
-        curvature = float(((p * z.square()).sum(-1) - mean.square()).mean())
-        newton = scale - slope / curvature if curvature > 0 else math.inf
-        if slope == 0 or abs(newton - scale) <= _TOLERANCE * scale:
-            break
-        low, high = (scale, high) if slope < 0 else (low, scale)
-        # Where the loss is nearly flat Newton creeps: every third step halves the bracket.
-        scale = newton if low < newton < high and step % 3 < 2 else math.sqrt(low * high)
-    return scale
+        return float(mean.mean()), float(((p * z.square()).sum(-1) - mean.square()).mean())
+
+    return best_scale(derivatives)

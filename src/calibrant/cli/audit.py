@@ -26,6 +26,7 @@ calibrant audit outputs.csv --probabilities cat,dog,owl  # three columns
 calibrant audit outputs.csv --logits z_                  # columns z_0, z_1, ...
 calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-if "error@0.9 > 2%"   # in CI: exit code 3
 calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-by all --json
+calibrant audit predictions.csv --write-calibrator calibrator.json
 """
 
 
@@ -83,6 +84,12 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.html", help="The page; default: PREDICTIONS-audit.html here.")
     ] = None,
+    remedies: Annotated[
+        bool, typer.Option("--remedies/--no-remedies", help="Measure what each remedy would gain.")
+    ] = True,
+    write_calibrator: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write the calibrator that gains most.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Is somebody's model calibrated? Its predictions are enough.
@@ -94,11 +101,14 @@ def command(
     """
     columns = {"confidence": confidence, "probabilities": probabilities, "logits": logits, "score": score}
     columns |= {"label": label, "predicted": predicted, "correct": correct}
+    if write_calibrator is not None and not remedies:
+        raise ValueError("--write-calibrator needs the remedies: leave out --no-remedies")
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
-    if page is not None:
-        from calibrant.files import writable
+    for file in (page, write_calibrator):
+        if file is not None:
+            from calibrant.files import writable
 
-        writable(page.parent)
+            writable(file.parent)
     from calibrant.audit import audit
     from calibrant.audit.gate import parse_conditions
 
@@ -117,12 +127,17 @@ def command(
             bins=bins,
             progress=show,
             commands=[options.command_line()],
+            remedies=remedies,
         )
         failures = found.failures(fail_if or (), _by(fail_by))
     if json:
         output.print_json({**_plain(found), **({"failures": failures} if fail_if else {})})
     else:
         _print(found)
+    if write_calibrator is not None and found.remedies is not None:
+        written = found.remedies.write_calibrator(write_calibrator)
+        if not json:
+            output.print_lines(f"The calibrator: {written}")
     if failures:
         raise GateFailed("the audit fails: " + "; ".join(failures))
 
@@ -130,6 +145,8 @@ def command(
 def _print(found: AuditResult) -> None:
     output.print_lines("", *found.diagnosis)
     output.print_results(found.rows)
+    if found.remedies is not None:
+        output.print_lines("", "What to do", *found.remedies.sentences, "", *found.remedies.code)
     if found.page is not None:
         output.print_lines(f"The page: {found.page.resolve().as_uri()}")
 
@@ -155,4 +172,7 @@ def _plain(found: AuditResult) -> dict[str, object]:
     gap = {"estimate": found.gap.estimate, "low": found.gap.low, "high": found.gap.high}
     rows = [row.flat() for row in found.rows]
     page = None if found.page is None else str(found.page)
-    return {"diagnosis": found.diagnosis, "gap": gap, "exact": found.exact, "page": page, "rows": rows}
+    todo = None if found.remedies is None else found.remedies.plain()
+    return {
+        "diagnosis": found.diagnosis, "gap": gap, "exact": found.exact, "page": page, "rows": rows, "remedies": todo,
+    }  # fmt: skip

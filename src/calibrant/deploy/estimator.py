@@ -56,8 +56,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         gamma: weight of confidence minimization.
         posterior: the family of q(theta) for Bayesian schemes, such as "mean_field" or "mc_dropout".
         members: size of the ensemble that predicts, for Bayesian schemes.
-        calibrator: what is fitted to the validation data after training, "temperature" or "none"; None takes a
-            temperature by default and nothing for a scheme of the paper.
+        calibrator: what is fitted to the validation data after training: "temperature", "vector", "isotonic", "auto",
+            which chooses, or "none"; None takes a temperature by default and nothing for a scheme of the paper.
         rule: what accepts answers: "trust", "sirc" or "confidence"; None takes trust by default and the confidence for
             a scheme of the paper. An S-scheme has its selector.
         overrides: any other setting, such as `("fit.optimizer=adam", "posterior.init_std=0.02")`.

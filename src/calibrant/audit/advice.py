@@ -1,0 +1,187 @@
+"""What the measured remedies mean, in plain sentences, and the lines that apply the best one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from calibrant.audit.outliers_answered import COVERAGE, FEWEST_OUTLIERS, SHARES
+from calibrant.audit.paired import Paired
+from calibrant.audit.recalibrated import UNCHANGED, LossParts, Recalibrations
+from calibrant.audit.rejected import EVERYTHING, TOLERATED, threshold_of
+from calibrant.audit.sample import Sample
+from calibrant.metrics import Interval
+
+FEW_ROWS = 100
+WORTH = 0.05
+"""The share of a loss from which on its calibration part is worth working on."""
+NAMES = {"temperature": "temperature scaling", "isotonic": "isotonic regression", "vector": "vector scaling"}
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """All that was measured; `outliers` by the name of the OOD table: measures, best score, scores that trust read."""
+
+    sample: Sample
+    best: str | None
+    changed: Recalibrations
+    parts: tuple[LossParts, ...]
+    thresholds: Paired
+    outliers: dict[str, tuple[Paired, str, tuple[str, ...]]]
+
+
+def sentences_of(found: Findings) -> Iterator[str]:
+    """What to do, and what cannot be told."""
+    yield from _recalibration(found)
+    yield _split(found.parts[0])
+    yield from _threshold(found)
+    for name, (measured, best, read) in found.outliers.items():
+        yield from _outliers(name, measured, best, read)
+    if len(found.sample) < FEW_ROWS:
+        yield f"There are only {len(found.sample)} rows, so small gains cannot be told from chance."
+    if len(found.sample) < found.sample.total:
+        size, total = len(found.sample), found.sample.total
+        yield f"What remedies gain was measured on {size:,} of the {total:,} rows, drawn at random."
+
+
+def code_of(found: Findings, table: str) -> Iterator[str]:
+    """The command and the lines of Python that apply the best calibrator, or those that fit trust."""
+    if found.best is not None:
+        values = "logits" if found.sample.logits is not None else "probabilities"
+        values = values if found.sample.by_class else "confidence"
+        yield f"calibrant audit {table} --write-calibrator calibrator.json"
+        yield "from calibrant import calibrators"
+        yield 'calibrator = calibrators.load("calibrator.json")'
+        yield f"calibrator.{'probabilities' if values == 'logits' else 'of_probabilities'}({values})"
+    name, read = next(((name, read) for name, read in _trusting(found)), (None, ()))
+    if name is not None:
+        yield "from calibrant import Trust"
+        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # Predictions with these scores"
+        yield f"trust.threshold({COVERAGE}); trust.accept(confidence, scores)"
+
+
+def _trusting(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The OOD tables whose wrong answers trust lowers measurably, and the scores that it read."""
+    for name, (measured, _, read) in found.outliers.items():
+        key = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
+        if f"trust: {key}" in measured.values and measured.difference(f"trust: {key}", f"recalibrated: {key}").high < 0:
+            yield name, read
+
+
+def _recalibration(found: Findings) -> Iterator[str]:
+    measured, best = found.changed.measured, found.best
+    which = "of being right " if not found.sample.by_class else ""
+    if best is None:
+        yield "No recalibration lowers the log loss measurably, so none is recommended."
+        return
+    log_loss, ece = (measured.difference(f"{best}: {m}", f"{UNCHANGED}: {m}") for m in ("log loss", "ECE"))
+    values = measured.values
+    before, after = values[f"{UNCHANGED}: log loss"], values[f"{best}: log loss"]
+    yield (
+        f"Recalibrate by {NAMES[best]}: on rows that it was not fitted to, the log loss {which}falls from {before:.3f}"
+        f" to {after:.3f} ({_signed(log_loss, 1, 3)}) and the ECE from {100 * values[f'{UNCHANGED}: ECE']:.1f} to"
+        f" {100 * values[f'{best}: ECE']:.1f} % ({_signed(ece, 100, 1)} points)."
+    )
+    moved = found.changed.changed(best) if found.sample.by_class else 0.0
+    if moved > 0:
+        accuracy = (100 * values[f"{name}: accuracy"] for name in (UNCHANGED, best))
+        yield f"It changes the predicted class of {100 * moved:.1f} % of the rows: accuracy {_to(*accuracy)} %."
+    elif found.sample.by_class:
+        yield "No predicted class changes."
+
+
+def _split(part: LossParts) -> str:
+    """Which part of the log loss is worth working on."""
+    total, removable = part.total, part.calibration
+    if part.by == UNCHANGED or removable.low <= 0:
+        return (
+            f"As far as these rows tell, the {part.measure} of {total:.3f} is refinement: recalibration does not remove"
+            " any of it, so the model is what to work on."
+        )
+    share = removable.estimate / total
+    first = "Recalibrate first" if share >= WORTH else "The model is what to work on"
+    return (
+        f"{first}: of the {part.measure} of {total:.3f}, {removable.estimate:.3f} ({removable.low:.3f} to"
+        f" {removable.high:.3f}), {100 * share:.0f} %, is calibration, which {NAMES[part.by]} removes, and"
+        f" {part.refinement.estimate:.3f} is refinement, which only a better model lowers."
+    )
+
+
+def _threshold(found: Findings) -> Iterator[str]:
+    values, sample = found.thresholds.values, found.sample
+    wrong, error = sample.wrong, values[EVERYTHING]
+    if error == 0:
+        return
+    tau = threshold_of(sample.confidence, wrong, coverage=0.8)
+    share = float((sample.confidence >= tau).mean())
+    if share < 1:
+        yield (
+            f"A confidence threshold: answering only from {_level(tau)} on, {100 * share:.0f} % of the inputs, the"
+            f" error is {_percent(found.thresholds.interval('error at 80 % coverage'))} instead of {100 * error:.1f} %."
+        )
+    goals = [goal for goal in TOLERATED if goal < error]
+    if goals:
+        tau = threshold_of(sample.confidence, wrong, error=goals[0])
+        cover = found.thresholds.interval(f"coverage at {100 * goals[0]:.0f} % error")
+        reached = values[f"error at {100 * goals[0]:.0f} % error"]
+        yield (
+            f"For at most {100 * goals[0]:.0f} % errors, answer from a confidence of {_level(tau)} on: that is"
+            f" {_percent(cover)} of the inputs, with {100 * reached:.1f} % errors on rows that did not choose it."
+            if cover.estimate > 0
+            else f"No threshold on the confidence brings the error down to {100 * goals[0]:.0f} %."
+        )
+
+
+def _outliers(name: str, found: Paired, best: str, read: tuple[str, ...]) -> Iterator[str]:
+    key = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
+    base = 100 * found.values[f"recalibrated: {key}"]
+    yield (
+        f"In a stream of which half are outliers like those of {name}, with 80 % of the ID inputs answered, {base:.1f}"
+        f" % of the answers are wrong with a threshold on the recalibrated confidence, and"
+        f" {100 * found.values[f'score: {key}']:.1f} % with one on the score that tells these outliers apart best,"
+        f" {best}."
+    )
+    if f"trust: {key}" not in found.values:
+        lack = (
+            f"at least {FEWEST_OUTLIERS} outliers, and probabilities, logits or detectors' scores beside the confidence"
+        )
+        yield f"Trust was not tried on {name}: it needs {lack} in both tables."
+        return
+    if not read:
+        yield f"No score in the tables tells the outliers of {name} apart, so trust cannot help; a detector's might."
+        return
+    change = found.difference(f"trust: {key}", f"recalibrated: {key}")
+    ten = f"wrong answers, {100 * SHARES[0]:.0f} % outliers"
+    rare = _to(100 * found.values[f"recalibrated: {ten}"], 100 * found.values[f"trust: {ten}"])
+    verdict = "lowers" if change.high < 0 else "does not measurably lower"
+    yield (
+        f"Trust {verdict} the wrong answers: to {100 * found.values[f'trust: {key}']:.1f} %"
+        f" ({_signed(change, 100, 1)} points), and with 10 % outliers {rare} %; it was fitted to outliers of the same"
+        " kind, and others may gain less."
+    )
+
+
+def _signed(value: Interval, factor: float, digits: int) -> str:
+    """A difference with its interval."""
+    return (
+        f"{factor * value.estimate:+.{digits}f}, {factor * value.low:+.{digits}f} to {factor * value.high:+.{digits}f}"
+    )
+
+
+def _level(threshold: float) -> str:
+    """A threshold, with as many digits as tell it from 1.
+
+    >>> _level(0.8768), _level(0.99998765)
+    ('0.877', '0.999988')
+    """
+    digits = math.ceil(-math.log10(1 - threshold)) + 1 if threshold < 1 else 0
+    return f"{threshold:.{min(max(digits, 3), 12)}f}"
+
+
+def _percent(value: Interval) -> str:
+    return f"{100 * value.estimate:.1f} % ({100 * max(value.low, 0):.1f} to {100 * value.high:.1f})"
+
+
+def _to(before: float, after: float) -> str:
+    return f"{before:.1f} to {after:.1f}"

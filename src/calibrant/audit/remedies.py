@@ -1,0 +1,211 @@
+"""What to do: what each remedy would gain on the table at hand, by cross-fitting, with paired intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from calibrant.audit.advice import Findings, code_of, sentences_of
+from calibrant.audit.outliers_answered import SHARES, measure_outliers
+from calibrant.audit.paired import Paired
+from calibrant.audit.recalibrated import LOSSES, MEASURES, UNCHANGED, LossParts, Recalibrations, recalibrate
+from calibrant.audit.rejected import COVERAGES, EVERYTHING, TOLERATED, measure_thresholds
+from calibrant.audit.sample import Sample
+from calibrant.calibrators.choosing import cross_fitted, fold_numbers
+from calibrant.calibrators.fits import FITS
+from calibrant.calibrators.saved import write_state
+from calibrant.evaluation import Resampling
+from calibrant.metrics import Interval
+
+FOLDS = 5
+FEWEST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class RemedyRow:
+    """One measure before and after one remedy; `difference` is after minus before, with its paired interval.
+
+    `remedy` is "temperature", "isotonic", "vector" or "confidence threshold" and, about the outliers called `ood`,
+    "recalibrated confidence threshold", "score threshold" or "trust". The first of these three is compared with a
+    threshold on the table's own confidence, the other two with the first, all at 80 % ID coverage.
+    """
+
+    remedy: str
+    measure: str
+    before: float
+    after: float
+    difference: Interval
+    better: Literal["lower", "higher"] = "lower"
+    ood: str | None = None
+
+    @property
+    def helps(self) -> bool:
+        """Whether the whole interval of the difference is on the better side of 0."""
+        return self.difference.high < 0 if self.better == "lower" else self.difference.low > 0
+
+    def flat(self) -> dict[str, Any]:
+        """As plain values, for JSON and frames."""
+        own = {"remedy": self.remedy, "ood": self.ood, "measure": self.measure, "before": self.before}
+        change = {"after": self.after, "difference": self.difference.estimate}
+        return {**own, **change, "low": self.difference.low, "high": self.difference.high, "better": self.better}
+
+
+@dataclass(frozen=True, eq=False)
+class Remedies:
+    """What remedies would gain on a table of `total` rows, measured on a sample of `size` of them.
+
+    Attributes:
+        rows: every remedy and measure.
+        parts: log loss and Brier score, each split into calibration and refinement.
+        best: the calibrator to take; None where none gains measurably.
+        sentences: what this means.
+        code: the command and the lines of Python that apply the best remedy.
+        size: rows of the sample.
+        total: rows of the table.
+    """
+
+    rows: tuple[RemedyRow, ...]
+    parts: tuple[LossParts, ...]
+    best: str | None
+    sentences: tuple[str, ...]
+    code: tuple[str, ...]
+    size: int
+    total: int
+    _sample: Sample
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        own = {"best": self.best, "sentences": list(self.sentences), "code": list(self.code), "size": self.size}
+        return {**own, "total": self.total, "rows": [row.flat() for row in self.rows]}
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ValueError("a frame needs pandas: pip install pandas") from None
+        return pd.DataFrame([row.flat() for row in self.rows])
+
+    def write_calibrator(self, path: str | Path) -> Path:
+        """Fit the best calibrator to the whole sample and write it to the JSON file `path`.
+
+        `calibrant.calibrators.load(path)` reads it. Where no calibrator gains measurably, there is nothing to write,
+        and a ValueError says so.
+        """
+        if self.best is None:
+            raise ValueError(f"{path} was not written: no calibrator gains measurably on these {self.size} rows")
+        state = FITS[self.best].fit(self._sample.z, self._sample.labels)
+        entry = {"name": self.best, "module": f"calibrant.calibrators.{self.best}", "config": {}}
+        of = "probabilities" if self._sample.by_class else "confidence"
+        classes = self._sample.z.shape[1]
+        return write_state(path, entry, {**state, "classes": classes}, of=of, rows=self.size)
+
+
+def measure_remedies(
+    sample: Sample,
+    far: Mapping[str, Sample] | None = None,
+    *,
+    resampling: Resampling | None = None,
+    bins: int = 15,
+    folds: int = FOLDS,
+    table: str = "predictions.csv",
+) -> Remedies:
+    """Measure by cross-fitting what each remedy would gain.
+
+    Args:
+        sample: labeled rows of a table.
+        far: samples of OOD tables by name; with them, what rejects outliers is measured too.
+        resampling: how intervals are made. They are bootstraps of the rows, with the cross-fitted values held fixed.
+        bins: of the ECE.
+        folds: of the cross-fitting.
+        table: what to call the table in `code`.
+    """
+    how = resampling or Resampling()
+    if len(sample) < FEWEST_ROWS:
+        few = f"There are only {len(sample)} rows, too few to tell what a remedy would gain: {FEWEST_ROWS} are needed."
+        return Remedies((), (), None, (few,), (), len(sample), sample.total, sample)
+    sample = sample if sample.by_class else replace(sample, probabilities=None, logits=None)
+    changed = recalibrate(sample, how, folds=folds, bins=bins)
+    rows = _recalibration_rows(changed)
+    best = changed.best if _gains(rows, changed.best) else None
+    kept = measure_thresholds(sample, how, folds=folds)
+    rows += _threshold_rows(kept)
+    parts = tuple(changed.parts(measure) for measure in LOSSES)
+    found = Findings(sample, best, changed, parts, kept, {})
+    for name, other in (far or {}).items():
+        found.outliers[name] = _measure_far(sample, other, changed, how, folds)
+        rows += _outlier_rows(name, found.outliers[name][0])
+    return Remedies(
+        tuple(rows), parts, best, tuple(sentences_of(found)), tuple(code_of(found, table)), len(sample), sample.total,
+        sample,
+    )  # fmt: skip
+
+
+def _gains(rows: list[RemedyRow], name: str) -> bool:
+    return any(row.helps for row in rows if row.remedy == name and row.measure == "log loss")
+
+
+def _recalibration_rows(changed: Recalibrations) -> list[RemedyRow]:
+    rows = []
+    for name in changed.probabilities:
+        if name != UNCHANGED:
+            rows += [_row(changed.measured, name, measure, f"{UNCHANGED}: {measure}") for measure in MEASURES]
+        if name != UNCHANGED and changed.changed(name) > 0:
+            rows.append(_row(changed.measured, name, "accuracy", f"{UNCHANGED}: accuracy", better="higher"))
+    return rows
+
+
+def _row(found: Paired, name: str, measure: str, before: str, **more: Any) -> RemedyRow:
+    after = f"{name}: {measure}"
+    return RemedyRow(name, measure, found.values[before], found.values[after], found.difference(after, before), **more)
+
+
+def _threshold_rows(found: Paired) -> list[RemedyRow]:
+    rows = []
+    for name in (f"error at {100 * goal:.0f} % coverage" for goal in COVERAGES):
+        change = found.difference(name, EVERYTHING)
+        rows.append(RemedyRow("confidence threshold", name, found.values[EVERYTHING], found.values[name], change))
+    for name in (f"coverage at {100 * goal:.0f} % error" for goal in TOLERATED):
+        if name in found.values:
+            value = found.interval(name)
+            change = Interval(value.estimate - 1, value.low - 1, value.high - 1)
+            rows.append(RemedyRow("confidence threshold", name, 1.0, value.estimate, change, "higher"))
+    return rows
+
+
+def _measure_far(
+    sample: Sample, far: Sample, changed: Recalibrations, how: Resampling, folds: int
+) -> tuple[Paired, str, tuple[str, ...]]:
+    """Beside the confidence after temperature scaling or, of a confidence only, after isotonic regression."""
+    both = sample.by_class and far.probabilities is not None
+    name = "temperature" if both else "isotonic"
+    if not both:
+        sample, far = (replace(part, probabilities=None, logits=None, target=None) for part in (sample, far))
+    z, y = sample.z, sample.labels
+    fold = fold_numbers(len(z), folds, how.seed)
+    inside = changed.probabilities[name] if both else cross_fitted(FITS[name], z, y, fold)
+    pair = inside, FITS[name].probabilities(far.z, FITS[name].fit(z, y))
+    own, theirs = (np.minimum(p.max(1) if both else p[:, 1], 1) for p in pair)
+    return measure_outliers(sample, far, (own, theirs), how)
+
+
+def _outlier_rows(ood: str, found: Paired) -> list[RemedyRow]:
+    """A threshold on the recalibrated confidence beside one on the table's, and all else beside that."""
+    rows = []
+    systems = (
+        ("recalibrated", "confidence", "recalibrated confidence threshold"),
+        ("score", "recalibrated", "score threshold"),
+        ("trust", "recalibrated", "trust"),
+    )
+    measures = [f"wrong answers, {100 * share:.0f} % outliers" for share in SHARES] + ["outliers answered"]
+    for system, other, remedy in systems:
+        for measure in measures:
+            if f"{system}: {measure}" in found.values:
+                after, before = f"{system}: {measure}", f"{other}: {measure}"
+                change = found.difference(after, before)
+                rows.append(RemedyRow(remedy, measure, found.values[before], found.values[after], change, "lower", ood))
+    return rows
