@@ -16,8 +16,8 @@ from typing import Any, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+
+from calibrant import checks
 
 P = ParamSpec("P")
 Array = npt.NDArray[np.float64]
@@ -82,9 +82,15 @@ def functional_of(measure: Callable[..., Any], *arrays: Any, **options: Any) -> 
     return _BUILDERS[measure](*arrays, **options)
 
 
-def array(tensor: Tensor) -> Array:
-    """A tensor's values in float64 on the CPU."""
-    result: Array = tensor.detach().to("cpu", torch.float64).numpy()
+def array(values: Any) -> Array:
+    """The values of a tensor or an array in float64, on the CPU."""
+    result: Array = values.detach().cpu().double().numpy() if checks.is_tensor(values) else np.asarray(values, float)
+    return result
+
+
+def indices(values: Any) -> Indices:
+    """The integers of a tensor or an array in int64, on the CPU."""
+    result: Indices = values.detach().cpu().long().numpy() if checks.is_tensor(values) else np.asarray(values, np.int64)
     return result
 
 

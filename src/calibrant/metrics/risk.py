@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
-from calibrant.metrics.arguments import fraction, scores
+from calibrant.metrics.arguments import acceptance_and_correct, fraction
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, array, curve, weighted
+from calibrant.metrics.functional import Array, Functional, curve, weighted
 from calibrant.metrics.ordering import cumulated, falling, first_reaching
 
 
@@ -112,9 +111,8 @@ def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) ->
 
 
 def _inputs(acceptance: Any, correct: Any) -> tuple[Array, Array]:
-    value, right = scores("acceptance", acceptance), checks.correctness("correct", correct)
-    checks.same_length("correct", right, "acceptance", checks.tensor("acceptance", value))
-    return value, 1 - array(right)
+    value, right = acceptance_and_correct(acceptance, correct)
+    return value, 1 - right
 
 
 def _curve(acceptance: Array, wrong: Array) -> Callable[[Array], tuple[Array, Array]]:
