@@ -16,7 +16,7 @@ from calibrant.metrics.arguments import confidence_and_correct, fraction, scores
 from calibrant.metrics.bins import bin_index, checked_bins
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, array, bin_sums, curve, divide, indices, mean_of, weighted
-from calibrant.metrics.ordering import cumulated, falling, first_reaching
+from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
 
 _WRONG = "wrong answers among those given, {} of the stream being outliers; to answer an outlier is wrong"
 _ECE = "ECE of the answers given, {} of the stream being outliers, which are never right"
@@ -154,7 +154,7 @@ def stream_aurc(id_acceptance: Any, id_correct: Any, ood_acceptance: Any, *, sha
 
     def under(*weights: Array) -> Array:
         covered, risk = risk_under(*weights)
-        area: Array = (np.diff(covered, axis=1, prepend=0.0) * risk).sum(1)
+        area: Array = (steps(covered) * risk).sum(1)
         return area
 
     return Functional(sizes, under)
