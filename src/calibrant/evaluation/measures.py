@@ -34,8 +34,7 @@ class Prepared:
     """
 
     def __init__(self, measures: Sequence[DeclaredMeasure], outcomes: Sequence[Predictions], bins: int) -> None:
-        self.measures, self.outcomes = list(measures), list(outcomes)
-        self.bins = bins
+        self.measures, self.outcomes, self.bins = list(measures), list(outcomes), bins
 
     @functools.cached_property
     def _ready(self) -> list[_Ready]:
@@ -49,9 +48,8 @@ class Prepared:
         split = None
         if any(ready.measure.takes_accepted for ready in self._ready):
             split = [np.concatenate([taken, every - taken], axis=1) for every, taken in zip(weights, kept)]
-        return _columns(
-            self._ready, [split or weights if r.measure.takes_accepted else weights for r in self._ready], kept, few
-        )
+        chosen = [split if split and ready.measure.takes_accepted else weights for ready in self._ready]
+        return _columns(self._ready, chosen, kept, few)
 
     def at(self, threshold: float) -> Functional:
         """The measures at `threshold`: a functional with values (R, measures)."""
@@ -100,7 +98,7 @@ class _Ready:
 
 
 def _columns(ready: Sequence[_Ready], weights: Sequence[Weights], kept: Weights, few: NDArray[np.bool_]) -> Array:
-    """(R, measures): the values of each under its own of the `weights`, or under those `kept` if it is of the accepted."""
+    """(R, measures): the values of each under its own `weights`, or those `kept` if it is of the accepted."""
     columns = np.full((len(kept[0]), len(ready)), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
         for column, (one, every) in enumerate(zip(ready, weights)):
@@ -111,7 +109,7 @@ def _columns(ready: Sequence[_Ready], weights: Sequence[Weights], kept: Weights,
 
 
 def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions, mask: NDArray[np.bool_] | None) -> Any:
-    """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, where `mask` is not known."""
+    """The array that `argument` of `measure` asks for; twice, as accepted and rejected, where no `mask` is known."""
     name = argument.removeprefix("id_").removeprefix("ood_") if measure.ood else argument
     if name == "accepted":
         return np.repeat([True, False], len(outcome)) if mask is None else mask

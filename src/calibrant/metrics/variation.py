@@ -117,12 +117,12 @@ def variation_under(p: Array, q: Array, n: Array, k: Array, *, corrected: bool) 
 def _folded_excess(mean: Array, std: Array) -> Array:
     """E|mean + std Z| - |mean| = 2 (std phi(mean / std) - mean Phi(-mean / std)) for mean >= 0."""
     z = np.divide(mean, std, out=np.zeros_like(mean), where=std > 0)
-    tail = _normal_below(-z)
+    tail, near = np.zeros_like(z), (std > 0) & (z < 9)  # where it is 0 in float64, it need not be computed
+    tail[near] = _normal_below(-z[near])
     excess = 2 * (std * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) - mean * tail)
     return np.where(std > 0, excess, 0)
 
 
 def _normal_below(z: Array) -> Array:
-    """Phi(z), the standard normal distribution function."""
-    scaled = (z * math.sqrt(0.5)).ravel().tolist()
-    return ((1 + np.array([math.erf(value) for value in scaled])) * 0.5).reshape(z.shape)
+    """Phi(z) of z (n,), the standard normal distribution function."""
+    return (1 + np.array([math.erf(value) for value in (z * math.sqrt(0.5)).tolist()])) * 0.5
