@@ -55,4 +55,5 @@ def rows() -> Iterator[Row]:
             others, *ours = (min(column) for column in zip(*times))
             for seconds, what in zip(ours, ("audit", "audit with page")):
                 title = f"{what} / pandas and scikit-learn, {name} rows"
-                yield Row(title, seconds / others, None, "lower", f"{seconds:.2f} s / {others:.2f} s")
+                goal = 1.0 if what == "audit" else None
+                yield Row(title, seconds / others, goal, "lower", f"{seconds:.2f} s / {others:.2f} s")
