@@ -54,3 +54,22 @@ def test_the_core_needs_torch_numpy_and_scikit_learn_only() -> None:
                 names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
                 for name in names:
                     assert name.partition(".")[0] in allowed, f"{file.name} imports {name}"
+
+
+@pytest.mark.parametrize("room", ["checks", "metrics", "predictions", "evaluation", "report", "audit"])
+def test_what_measures_is_imported_without_torch(room: str) -> None:
+    heavy = {"torch", "scipy", "sklearn", "pandas", "pyarrow", "matplotlib", "altair", "pydantic"}
+    loaded = run(f"import sys, calibrant.{room}; print(*sys.modules)").split()
+    assert not heavy & set(loaded)
+
+
+def test_a_table_is_audited_without_torch(tmp_path: Path) -> None:
+    table, ood = tmp_path / "predictions.csv", tmp_path / "outliers.csv"
+    table.write_text("label,p_0,p_1\n" + "0,0.75,0.25\n1,0.25,0.75\n1,0.625,0.375\n" * 40)
+    ood.write_text("p_0,p_1\n" + "0.5,0.5\n0.375,0.625\n" * 40)
+    code = "import sys; from calibrant.audit import audit; audit({!r}, {!r}); print('torch' in sys.modules)"
+    assert run(code.format(str(table), str(ood))).split() == ["False"]
+    command = (
+        "import sys; from calibrant.cli import app; app({!r}, standalone_mode=False); print('torch' in sys.modules)"
+    )
+    assert "torch" not in run(command.format(["audit", str(table), "--ood", str(ood), "--json"])).split()

@@ -75,3 +75,12 @@ def test_bad_input_is_named(name):
 def test_bad_temperature():
     with pytest.raises(ValueError, match="temperature"):
         ood_scores.energy(torch.zeros(1, 2), 0.0)
+
+
+@pytest.mark.parametrize("name", ["predictive_entropy", "mutual_information"])
+def test_half_precision_logits_at_their_limit_have_an_entropy(name: str) -> None:
+    """The difference of two logits overflows in float16, and 0 log 0 is 0."""
+    logits = torch.tensor([[[6e4, -6e4, 0.0]], [[-6e4, 6e4, 0.0]]], dtype=torch.float16)
+    score = getattr(ood_scores, name)
+    torch.testing.assert_close(score(logits).float(), torch.tensor([2.0]).log(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(score(logits[:1]).float(), torch.zeros(1))

@@ -6,6 +6,7 @@ as in a system that is deployed: resampling the test data does not move it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from calibrant.metrics.resampling import seed_shares
 from calibrant.predictions import Predictions
 
 Weights = Sequence[Array]
+Masks = Sequence[NDArray[np.bool_]]
 
 
 class Prepared:
@@ -32,8 +34,11 @@ class Prepared:
     """
 
     def __init__(self, measures: Sequence[DeclaredMeasure], outcomes: Sequence[Predictions], bins: int) -> None:
-        self.measures, self.outcomes = list(measures), list(outcomes)
-        self._ready = [_Ready.of(measure, outcomes, bins) for measure in measures]
+        self.measures, self.outcomes, self.bins = list(measures), list(outcomes), bins
+
+    @functools.cached_property
+    def _ready(self) -> list[_Ready]:
+        return [_Ready.of(measure, self.outcomes, self.bins) for measure in self.measures]
 
     def under(self, weights: Weights, kept: Weights, few: NDArray[np.bool_]) -> Array:
         """(R, measures): their values under `weights`, (R, n) for each outcome, of which those `kept` are accepted.
@@ -43,22 +48,18 @@ class Prepared:
         split = None
         if any(ready.measure.takes_accepted for ready in self._ready):
             split = [np.concatenate([taken, every - taken], axis=1) for every, taken in zip(weights, kept)]
-        columns = np.full((len(weights[0]), len(self._ready)), np.nan)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
-            for column, ready in enumerate(self._ready):
-                measure = ready.measure
-                chosen = split if split and measure.takes_accepted else kept if measure.among_accepted else weights
-                values = ready.under([chosen[sample] for sample in ready.samples])
-                columns[:, column] = np.where(few, np.nan, values) if ready.compares else values
-        return columns
+        chosen = [split if split and ready.measure.takes_accepted else weights for ready in self._ready]
+        return _columns(self._ready, chosen, kept, few)
 
     def at(self, threshold: float) -> Functional:
         """The measures at `threshold`: a functional with values (R, measures)."""
         masks = [outcome.acceptance >= threshold for outcome in self.outcomes]
+        ready = [_Ready.of(measure, self.outcomes, self.bins, masks) for measure in self.measures]
         few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, self.outcomes)])
 
         def under(*weights: Array) -> Array:
-            return self.under(weights, [row * mask for row, mask in zip(weights, masks)], few)
+            kept = [row * mask for row, mask in zip(weights, masks)]
+            return _columns(ready, [weights] * len(ready), kept, few)
 
         low, high = np.array([measure.bounds for measure in self.measures]).reshape(-1, 2).T
         return Functional(tuple(map(len, self.outcomes)), under, (low, high))
@@ -77,10 +78,14 @@ class _Ready:
         return self.measure.ood and self.measure.among_accepted
 
     @classmethod
-    def of(cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int) -> _Ready:
+    def of(
+        cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int, masks: Masks | None = None
+    ) -> _Ready:
+        """With `masks` it is known what is accepted; without, it is told by the weights of twice as many rows."""
         places = [1 if measure.ood and name.startswith("ood_") else 0 for name in measure.arrays]
         samples = tuple(sorted(set(places)))
-        arrays = [_array(measure, name, outcomes[place]) for name, place in zip(measure.arrays, places)]
+        known: Sequence[Any] = [None] * len(outcomes) if masks is None else masks
+        arrays = [_array(measure, name, outcomes[i], known[i]) for name, i in zip(measure.arrays, places)]
         options: dict[str, Any] = {**measure.options, **({"bins": bins} if measure.takes_bins else {})}
         if measure.weighted:
             named = dict(zip(measure.arrays, arrays))
@@ -92,13 +97,24 @@ class _Ready:
         return cls(measure, samples, lambda weights: functional.under(*weights))
 
 
-def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions) -> Any:
-    """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, where it needs to know."""
+def _columns(ready: Sequence[_Ready], weights: Sequence[Weights], kept: Weights, few: NDArray[np.bool_]) -> Array:
+    """(R, measures): the values of each under its own `weights`, or those `kept` if it is of the accepted."""
+    columns = np.full((len(kept[0]), len(ready)), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
+        for column, (one, every) in enumerate(zip(ready, weights)):
+            chosen = kept if one.measure.among_accepted else every
+            values = one.under([chosen[sample] for sample in one.samples])
+            columns[:, column] = np.where(few, np.nan, values) if one.compares else values
+    return columns
+
+
+def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions, mask: NDArray[np.bool_] | None) -> Any:
+    """The array that `argument` of `measure` asks for; twice, as accepted and rejected, where no `mask` is known."""
     name = argument.removeprefix("id_").removeprefix("ood_") if measure.ood else argument
     if name == "accepted":
-        return np.repeat([True, False], len(outcome))
+        return np.repeat([True, False], len(outcome)) if mask is None else mask
     values = getattr(outcome, ARGUMENTS[name])
-    return np.concatenate([values, values]) if measure.takes_accepted else values
+    return np.concatenate([values, values]) if measure.takes_accepted and mask is None else values
 
 
 def _called(measure: DeclaredMeasure, options: dict[str, Any]) -> Callable[..., float]:

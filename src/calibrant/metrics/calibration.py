@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor
 
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, weighted
+from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, indices, weighted
 
 Binning = Literal["width", "mass"]
 
@@ -60,7 +59,7 @@ def reliability_diagram(
     ones = np.ones((1, len(value)))
     index = _binner(level, bins, binning)(ones)
     sums = [bin_sums(index, w[None], bins)[0] for w in (value, right, ones[0])]
-    edges = array(bin_edges(bins))
+    edges = bin_edges(bins)
     if binning == "mass":
         top = np.zeros(bins)
         np.maximum.at(top, index[0], value)
@@ -134,7 +133,7 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
     """
     p, target = probabilities_and_labels(probabilities, labels)
     value = array(p)
-    index: Indices = bin_index(p, checked_bins(bins)).cpu().numpy()
+    index = indices(bin_index(p, checked_bins(bins)))
 
     def under(weights: Array) -> Array:
         total = np.zeros(len(weights))
@@ -146,11 +145,11 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
     return Functional((len(value),), under)
 
 
-def _binner(confidence: Tensor, bins: int, binning: Binning) -> Callable[[Array], Indices]:
+def _binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], Indices]:
     """A function from weights (R, n) to the bin of each point, (n,) or, where the weights decide, (R, n)."""
     checked_bins(bins)
     if binning == "width":
-        fixed: Indices = bin_index(confidence, bins).cpu().numpy()
+        fixed = indices(bin_index(confidence, bins))
         return lambda weights: fixed
     if binning != "mass":
         raise ValueError(f'binning must be "width" or "mass", not {binning!r}')

@@ -6,6 +6,7 @@ resampled independently, arrays of one sample (confidence and correctness) toget
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +16,8 @@ import numpy as np
 from calibrant.metrics.functional import Array, Bounds, Functional, Indices
 
 Method = Literal["basic", "percentile"]
-_ENTRIES = 2**21
+_ENTRIES = 2**17  # of a block, which then stays in the cache of a processor
+_KEPT = 2**21
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def resampled_band(
     """Intervals of each entry of `functional`; `counts` as of `resampled`, the rest as of `bootstrap`."""
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, not {resamples}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, not {seed}")
     estimate, draws = functional.value(counts), resampled(functional, counts, resamples=resamples, seed=seed)
     return Band(estimate, *limits(estimate, draws, level, functional.bounds, method))
 
@@ -88,7 +92,7 @@ def limits(
 
 
 def resampled(functional: Functional, counts: Sequence[Array] | None = None, *, resamples: int, seed: int) -> Array:
-    """The functional in `resamples` resamples, (R,) or (R, k), evaluated a few million weights at a time.
+    """The functional in `resamples` resamples, (R,) or (R, k), evaluated some hundred thousand weights at a time.
 
     `counts` holds (n,) for each sample: how many inputs each row stands for; None: one everywhere. A resample of N
     inputs in rows with counts c is a multinomial draw of N with probabilities c / N: the bootstrap of the inputs,
@@ -99,7 +103,10 @@ def resampled(functional: Functional, counts: Sequence[Array] | None = None, *, 
     parts = []
     for start in range(0, resamples, rows):
         size = min(rows, resamples - start)
-        if counts is None:
+        if counts is None and resamples * max(functional.sizes) <= _KEPT:
+            drawn = (_same_counts(seed, sample, resamples, n) for sample, n in enumerate(functional.sizes))
+            weights = [each[start : start + size] for each in drawn]
+        elif counts is None:
             weights = [resampling_counts(rng, size, n) for rng, n in zip(streams, functional.sizes)]
         else:
             weights = [_multinomial(rng, size, count) for rng, count in zip(streams, counts)]
@@ -111,6 +118,14 @@ def resampling_counts(rng: np.random.Generator, rows: int, n: int) -> Array:
     """How often each of n points is drawn in n draws with replacement, (rows, n)."""
     drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+
+
+@functools.lru_cache(maxsize=4)
+def _same_counts(seed: int, sample: int, resamples: int, n: int) -> Array:
+    """The counts of all resamples, kept from one measure to the next: a table asks for the same ones many times."""
+    counts = resampling_counts(np.random.default_rng((seed, sample)), resamples, n)
+    counts.setflags(write=False)
+    return counts
 
 
 def _multinomial(rng: np.random.Generator, rows: int, count: Array) -> Array:

@@ -1,0 +1,59 @@
+"""The audit of a table beside reading it with pandas and measuring it with scikit-learn, each in a process of its own.
+
+The processor time of a process counts from its start, imports included, as a user waits for them. The other process
+reads the same file by `pandas.read_csv` and calls `calibration_curve` and `brier_score_loss`, which give neither
+intervals nor a page.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import Row
+
+ROUNDS = 3
+_AUDIT = "from calibrant.audit import audit; audit({table!r}, page={page!r})"
+_OTHERS = """
+import pandas as pd
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import brier_score_loss
+table = pd.read_csv({table!r})
+calibration_curve(table.correct, table.confidence, n_bins=15)
+brier_score_loss(table.correct, table.confidence)
+"""
+
+
+def _write(path: Path, rows: int) -> None:
+    rng = np.random.default_rng(0)
+    confidence = np.round(rng.beta(6, 1.2, rows), 6)
+    correct = rng.random(rows) < np.clip(confidence - 0.05, 0, 1)
+    np.savetxt(path, np.stack([confidence, correct], 1), ("%.6f", "%d"), ",", header="confidence,correct", comments="")
+
+
+def _seconds(code: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def rows() -> Iterator[Row]:
+    """Audit / pandas and scikit-learn, without and with the page, of 10^4 and of 10^6 rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        for size, name in ((10_000, "10^4"), (1_000_000, "10^6")):
+            table, page = f"{folder}/{size}.csv", f"{folder}/{size}.html"
+            _write(Path(table), size)
+            codes = [_OTHERS.format(table=table), *(_AUDIT.format(table=table, page=each) for each in (None, page))]
+            times = [[_seconds(code) for code in codes] for _ in range(ROUNDS)]
+            others, *ours = (min(column) for column in zip(*times))
+            for seconds, what in zip(ours, ("audit", "audit with page")):
+                title = f"{what} / pandas and scikit-learn, {name} rows"
+                goal = 1.0 if what == "audit" else None
+                yield Row(title, seconds / others, goal, "lower", f"{seconds:.2f} s / {others:.2f} s")
