@@ -6,6 +6,7 @@ as in a system that is deployed: resampling the test data does not move it.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics.declarations import ARGUMENTS, DeclaredMeasure
 from calibrant.metrics.detection_at_coverage import is_few
-from calibrant.metrics.functional import Array, Functional, functional_of
+from calibrant.metrics.functional import Array, Functional, Terms, functional_of
 from calibrant.metrics.intervals import looped
 from calibrant.metrics.resampling import seed_shares
 from calibrant.predictions import Predictions
@@ -40,17 +41,30 @@ class Prepared:
 
         `few`, one or (R,), says where too few are accepted for ID and OOD inputs to be compared.
         """
-        split = None
-        if any(ready.measure.takes_accepted for ready in self._ready):
-            split = [np.concatenate([taken, every - taken], axis=1) for every, taken in zip(weights, kept)]
         columns = np.full((len(weights[0]), len(self._ready)), np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
-            for column, ready in enumerate(self._ready):
-                measure = ready.measure
-                chosen = split if split and measure.takes_accepted else kept if measure.among_accepted else weights
-                values = ready.under([chosen[sample] for sample in ready.samples])
+            for column, (ready, chosen) in enumerate(zip(self._ready, self._chosen(weights, kept))):
+                values = ready.functional.under(*chosen)
                 columns[:, column] = np.where(few, np.nan, values) if ready.compares else values
         return columns
+
+    def _chosen(self, weights: Weights, kept: Weights) -> list[list[Array]]:
+        """The weights that each measure is given: of all inputs, of those that are accepted, or of both in turn."""
+        split: Weights = ()
+        if any(ready.measure.takes_accepted for ready in self._ready):
+            split = [np.concatenate([taken, every - taken], axis=1) for every, taken in zip(weights, kept)]
+        result = []
+        for ready in self._ready:
+            chosen = split if ready.measure.takes_accepted else kept if ready.measure.among_accepted else weights
+            result.append([chosen[sample] for sample in ready.samples])
+        return result
+
+    def some(self, interval: str) -> Prepared:
+        """Those of the measures whose interval is made so: "norms", "basic" or "none"."""
+        part = copy.copy(self)
+        part._ready = [ready for ready in self._ready if ready.functional.interval == interval]
+        part.measures = [ready.measure for ready in part._ready]
+        return part
 
     def at(self, threshold: float) -> Functional:
         """The measures at `threshold`: a functional with values (R, measures)."""
@@ -60,17 +74,30 @@ class Prepared:
         def under(*weights: Array) -> Array:
             return self.under(weights, [row * mask for row, mask in zip(weights, masks)], few)
 
-        low, high = np.array([measure.bounds for measure in self.measures]).reshape(-1, 2).T
-        return Functional(tuple(map(len, self.outcomes)), under, (low, high))
+        def terms(*base: Array) -> Callable[..., list[Terms]]:
+            rows = self._chosen(base, [row * mask for row, mask in zip(base, masks)])
+            parts = [ready.functional.terms(*row) for ready, row in zip(self._ready, rows) if ready.functional.terms]
+
+            def terms_under(*weights: Array) -> list[Terms]:
+                chosen = self._chosen(weights, [row * mask for row, mask in zip(weights, masks)])
+                return [part(*row)[0] for part, row in zip(parts, chosen)]
+
+            return terms_under
+
+        ranges = [(ready.measure.bounds, ready.functional.bounds) for ready in self._ready]
+        low = np.array([max(own[0], of[0]) for own, of in ranges])
+        high = np.array([min(own[1], of[1]) for own, of in ranges])
+        norms, uncovered = ({r.functional.interval for r in self._ready} == {way} for way in ("norms", "none"))
+        return Functional(tuple(map(len, self.outcomes)), under, (low, high), terms if norms else None, not uncovered)
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A measure with the arrays it is of: which of the samples these are from, and its values under their weights."""
+    """A measure with the arrays it is of: which of the samples these are from, and its functional of their weights."""
 
     measure: DeclaredMeasure
     samples: tuple[int, ...]
-    under: Callable[[Weights], Array]
+    functional: Functional
 
     @property
     def compares(self) -> bool:
@@ -86,10 +113,11 @@ class _Ready:
             named = dict(zip(measure.arrays, arrays))
             functional = functional_of(measure.function, **named, **options)
         elif any(outcomes[sample].count is not None for sample in samples):
-            return cls(measure, samples, lambda weights: np.full(len(weights[0]), np.nan))
+            sizes = tuple(len(outcomes[sample]) for sample in samples)
+            functional = Functional(sizes, lambda *weights: np.full(len(weights[0]), np.nan))
         else:
             functional = looped(_called(measure, options), arrays, {}, places)
-        return cls(measure, samples, lambda weights: functional.under(*weights))
+        return cls(measure, samples, functional)
 
 
 def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions) -> Any:
@@ -141,4 +169,21 @@ def mean_over_seeds(functionals: Sequence[Functional]) -> Functional:
         mean: Array = np.einsum("rs,rsk->rk", seed_shares(weights[-1], seeds), values)
         return mean
 
-    return Functional((*first.sizes, seeds), under, first.bounds)
+    def terms(*base: Array) -> Callable[..., list[Terms]]:
+        parts = [functional.terms(*base[:-1]) for functional in functionals if functional.terms]
+
+        def terms_under(*weights: Array) -> list[Terms]:
+            shares = seed_shares(weights[-1], seeds).T
+            found = [part(*weights[:-1]) for part in parts]
+            return [_mean_terms(shares, [terms[position] for terms in found]) for position in range(len(found[0]))]
+
+        return terms_under
+
+    return Functional((*first.sizes, seeds), under, first.bounds, terms if first.terms else None, first.covered)
+
+
+def _mean_terms(shares: Array, terms: Sequence[Terms]) -> Terms:
+    """The terms of a mean over seeds with `shares` (S, R): all of the seeds' terms, each by its share."""
+    smooth = sum(share * alone for share, (alone, _) in zip(shares, terms))
+    parts = [share[:, None, None] * vectors for share, (_, vectors) in zip(shares, terms)]
+    return np.asarray(smooth), np.concatenate(parts, axis=1)
