@@ -2,7 +2,8 @@
 
 Each case is a population whose true value is known: confidences with a known probability of being right, or two known
 histograms. Samples are drawn from it, and the intervals of `bootstrap` at 95 % are compared with the truth: the default
-one, and beside it the basic bootstrap. The table is in `docs/measures.md`.
+one, and beside it the basic bootstrap. The table is in `docs/measures.md`. Of 10,000 points half as many samples are
+drawn.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def cases() -> Iterator[Case]:
 
 
 def covered(
-    case: Case, n: int, simulations: int, *, method: Method = "auto", resamples: int = 300, seed: int = 0
+    case: Case, n: int, simulations: int, *, method: Method = "auto", resamples: int = 200, seed: int = 0
 ) -> tuple[float, float]:
     """The share of intervals that hold the truth, and their mean width."""
     rng, hits, width = np.random.default_rng(seed), 0, 0.0
@@ -142,10 +143,11 @@ def main(simulations: int) -> None:
     print("|---|---|---|---|---|---|---|")
     for case in cases():
         for n in SIZES:
-            ours, basic = (covered(case, n, simulations, method=method) for method in ("auto", "basic"))
+            often = simulations // (2 if n == SIZES[-1] else 1)
+            ours, basic = (covered(case, n, often, method=method) for method in ("auto", "basic"))
             shown = "– | –" if np.isnan(ours[1]) else f"{ours[0]:.0%} | {ours[1]:.3f}"
             print(f"| {case.name} | {case.truth:.3f} | {n} | {shown} | {basic[0]:.0%} | {basic[1]:.3f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 400)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

@@ -1,22 +1,25 @@
 """What a model says of inputs, and what is done about it: one record of each, from the ensemble to the audit.
 
-May import: checks.
+May import: checks, metrics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from calibrant import checks
+from calibrant.metrics.arguments import largest
 
-Index = int | slice | Tensor | Sequence[int]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    Index = int | slice | Tensor | Sequence[int]
 _BY_INPUT = ("confidence", "predicted", "labels", "selection", "trust", "ood_score", "count", "probabilities")
 _BY_MEMBER = ("logits", "features")
 
@@ -78,10 +81,9 @@ class Predictions:
         return replace(cls.from_probabilities(probabilities / len(logits), labels), logits=logits, features=features)
 
     @classmethod
-    def from_probabilities(cls, probabilities: Tensor, labels: Any = None, **more: Any) -> Predictions:
-        """Of probabilities (N, C)."""
-        confidence = largest(probabilities)
-        return cls(confidence, probabilities.argmax(-1), labels, probabilities=probabilities, **more)
+    def from_probabilities(cls, probabilities: Any, labels: Any = None, **more: Any) -> Predictions:
+        """Of probabilities (N, C), a tensor or an array."""
+        return cls(largest(probabilities), probabilities.argmax(-1), labels, probabilities=probabilities, **more)
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -96,8 +98,8 @@ class Predictions:
         if len({part.calibrator for part in parts}) > 1:
             raise ValueError("parts went through different calibrators; calibrate them alike first")
         joined = {name: [getattr(part, name) for part in parts] for name in _BY_INPUT}
-        scores = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
-        together = {name: None if values[0] is None else torch.cat(values) for name, values in joined.items()}
+        scores = {name: _joined([part.scores[name] for part in parts]) for name in parts[0].scores}
+        together = {name: None if values[0] is None else _joined(values) for name, values in joined.items()}
         return cls(**together, scores=scores, calibrator=parts[0].calibrator)
 
     def to(self, device: torch.device | str) -> Predictions:
@@ -106,11 +108,11 @@ class Predictions:
 
     def numpy(self) -> Predictions:
         """Checked, as NumPy arrays, for measures: with an `ood_score`, without probabilities, logits and features."""
-        level = checks.unit_interval("confidence", self.confidence)
-        arrays: dict[str, Any] = {"confidence": level.detach().cpu().numpy()}
+        level = checks.measured.unit_interval("confidence", self.confidence)
+        arrays: dict[str, Any] = {"confidence": _aligned("confidence", level, level)}
         for name in ("predicted", "labels", "count"):
             value = getattr(self, name)
-            arrays[name] = None if value is None else _aligned(name, checks.labels(name, value), level)
+            arrays[name] = None if value is None else _aligned(name, checks.measured.labels(name, value), level)
         for name in ("selection", "trust", "ood_score"):
             value = getattr(self, name)
             arrays[name] = None if value is None else _real(name, value, level)
@@ -140,6 +142,8 @@ class Predictions:
     @property
     def cross_entropy(self) -> Tensor:
         """(N,): -log p(y | x)."""
+        import torch
+
         own: Tensor = self.probabilities.gather(1, self._known_labels()[:, None]).squeeze(1)
         return -own.clamp_min(torch.finfo(own.dtype).tiny).log()
 
@@ -156,6 +160,8 @@ class Predictions:
     def columns(self, names: Sequence[str] | None = None) -> Tensor:
         """(N, S): the scores called `names`, all by default, in this order."""
         chosen = [self.scores[name] for name in (self.scores if names is None else names)]
+        import torch
+
         return torch.stack(chosen, 1) if chosen else self.confidence.new_empty(len(self), 0)
 
     def with_scores(self, scorer: FittedDetectors) -> Predictions:
@@ -256,8 +262,8 @@ class Decision:
         return replace(
             parts[0],
             predictions=Predictions.concatenate([part.predictions for part in parts]),
-            accepted=torch.cat([part.accepted for part in parts]),
-            members=torch.cat([part.members for part in parts]),
+            accepted=_joined([part.accepted for part in parts]),
+            members=_joined([part.members for part in parts]),
         )
 
     def to(self, device: torch.device | str) -> Decision:
@@ -297,16 +303,19 @@ class Decision:
         return columns
 
 
-def largest(probabilities: Tensor) -> Tensor:
-    """The confidence (...,) of probabilities (..., C): the largest; rounding cannot lift it above 1."""
-    return probabilities.amax(-1).clamp(max=1.0)
+def _joined(parts: Sequence[Any]) -> Any:
+    if not checks.is_tensor(parts[0]):
+        return np.concatenate(parts)
+    import torch
+
+    return torch.cat(list(parts))
 
 
-def _aligned(name: str, value: Tensor, confidence: Tensor) -> NDArray[Any]:
+def _aligned(name: str, value: Any, confidence: Any) -> NDArray[Any]:
     checks.same_length(name, value, "confidence", confidence)
-    result: NDArray[Any] = value.detach().cpu().numpy()
+    result: NDArray[Any] = value.detach().cpu().numpy() if checks.is_tensor(value) else value
     return result
 
 
-def _real(name: str, value: Any, confidence: Tensor) -> NDArray[Any]:
-    return _aligned(name, checks.finite(name, checks.floating(name, value, dims=1)), confidence)
+def _real(name: str, value: Any, confidence: Any) -> NDArray[Any]:
+    return _aligned(name, checks.finite(name, checks.measured.floating(name, value, dims=1)), confidence)

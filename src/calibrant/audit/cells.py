@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from calibrant.audit.columns import Rows
 from calibrant.metrics.bins import bin_edges, bin_index
-from calibrant.metrics.functional import Array, array
+from calibrant.metrics.functional import Array
 from calibrant.predictions import Predictions
 
 EXACT_ROWS = 20_000
@@ -66,7 +65,7 @@ class Accumulator:
         if self._sums is None:
             self._sums = np.zeros((3, CELLS + self.bins))
             self._bin = np.zeros(CELLS + self.bins, np.int64)
-        index = bin_index(torch.from_numpy(np.ascontiguousarray(confidence)), self.bins).numpy()
+        index = bin_index(confidence, self.bins)
         value = confidence.astype(np.float64)
         with np.errstate(divide="ignore"):
             logit = np.clip(np.log(value) - np.log1p(-value), -_REACH, _REACH)
@@ -82,7 +81,7 @@ class Accumulator:
     def _means(self) -> Array:
         """The mean confidence of each cell, kept inside its bin: edges in float32 are not quite those in float64."""
         assert self._sums is not None
-        edges = array(bin_edges(self.bins))
+        edges = bin_edges(self.bins)
         low, high = edges[self._bin], edges[self._bin + 1]
         mean = self._sums[1] / np.maximum(self._sums[0], 1)
         inside: Array = np.clip(mean, np.where(low > 0, np.nextafter(low, 1), 0), high)

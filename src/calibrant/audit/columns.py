@@ -118,7 +118,7 @@ class Layout:
         matrix = parts[0] if parts[0].ndim == 2 else np.stack(parts, axis=1)
         if matrix.dtype.kind != "f":
             raise ValueError(f"{self.table.path} must hold fractions in {self.probabilities[0]!r}, not {matrix.dtype}")
-        checks.unit_interval("probabilities", matrix.ravel())
+        checks.measured.unit_interval("probabilities", matrix.ravel())
         off = np.abs(matrix.sum(1) - 1)
         if (off > 1e-3).any():
             row = int(off.argmax())
@@ -188,7 +188,7 @@ def _floats(where: str, name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 def _unit(where: str, values: NDArray[Any]) -> NDArray[Any]:
     try:
-        checks.unit_interval("confidence", values)
+        checks.measured.unit_interval("confidence", values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     return values

@@ -24,11 +24,6 @@ class TableBlock:
     done: float
 
 
-def _own(values: NDArray[Any]) -> NDArray[Any]:
-    """`values`, or a copy where they are a view of memory that may not be written, which torch does not take."""
-    return values if values.flags.writeable else values.copy()
-
-
 @dataclass(frozen=True)
 class Table:
     """A file of predictions and the names of its columns (of the arrays in an NPZ file)."""
@@ -146,10 +141,12 @@ def _values(column: Any, path: Path, name: str, start: int) -> NDArray[Any]:
         raise ValueError(f"{path} has no value in column {name!r} of row {row}; fill it in or remove the row")
     fixed = pa.types.is_fixed_size_list(column.type)
     if not (fixed or pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        return _own(column.to_numpy(zero_copy_only=False))
+        result: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return result
     if not fixed and len({len(value) for value in column}) != 1:
         raise ValueError(f"{path} has lists of different lengths in column {name!r}; every row needs all classes")
-    return _own(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), -1)
+    rows: NDArray[Any] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return rows
 
 
 def _npz_names(path: Path) -> list[str]:
@@ -170,5 +167,5 @@ def _npz_blocks(path: Path, wanted: Sequence[str]) -> Iterator[TableBlock]:
             if len(lengths) != 1:
                 raise ValueError(f"{path} holds arrays of different lengths: {', '.join(wanted)}")
             done += sum(part.nbytes for part in parts)
-            yield TableBlock(start, dict(zip(wanted, map(_own, parts))), min(done / max(sum(sizes.values()), 1), 1.0))
+            yield TableBlock(start, dict(zip(wanted, parts)), min(done / max(sum(sizes.values()), 1), 1.0))
             start += lengths.pop()

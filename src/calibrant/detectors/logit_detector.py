@@ -85,4 +85,5 @@ def mean_log_probabilities(members: Tensor) -> Tensor:
 
 def entropy_of(log_probabilities: Tensor) -> Tensor:
     """-sum_c p_c log p_c (...,) of log probabilities (..., C)."""
-    return -(log_probabilities.exp() * log_probabilities).sum(-1)
+    finite = log_probabilities.clamp_min(torch.finfo(log_probabilities.dtype).min)  # 0 log 0 = 0
+    return -(log_probabilities.exp() * finite).sum(-1)

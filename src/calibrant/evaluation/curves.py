@@ -13,7 +13,7 @@ from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import ReliabilityDiagram
 from calibrant.metrics.declarations import DeclaredMeasure, catalogue
-from calibrant.metrics.functional import Array, array, bin_sums
+from calibrant.metrics.functional import Array, bin_sums
 from calibrant.metrics.variation import confidence_bins
 from calibrant.predictions import Predictions
 
@@ -52,7 +52,7 @@ class Curves:
     def reliability(self, position: int) -> ReliabilityDiagram:
         """The diagram of what is accepted at `coverages[position]`, all seeds together."""
         count, confidence, correct = self.sums[:, position]
-        return ReliabilityDiagram.from_sums(array(bin_edges(self.sums.shape[2])), confidence, correct, count)
+        return ReliabilityDiagram.from_sums(bin_edges(self.sums.shape[2]), confidence, correct, count)
 
 
 def coverage_curves(

@@ -6,7 +6,7 @@ as in a system that is deployed: resampling the test data does not move it.
 
 from __future__ import annotations
 
-import copy
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from calibrant.metrics.resampling import seed_shares
 from calibrant.predictions import Predictions
 
 Weights = Sequence[Array]
+Masks = Sequence[NDArray[np.bool_]]
 
 
 class Prepared:
@@ -34,61 +35,40 @@ class Prepared:
 
     def __init__(self, measures: Sequence[DeclaredMeasure], outcomes: Sequence[Predictions], bins: int) -> None:
         self.measures, self.outcomes = list(measures), list(outcomes)
-        self._ready = [_Ready.of(measure, outcomes, bins) for measure in measures]
+        self.bins = bins
+
+    @functools.cached_property
+    def _ready(self) -> list[_Ready]:
+        return [_Ready.of(measure, self.outcomes, self.bins) for measure in self.measures]
 
     def under(self, weights: Weights, kept: Weights, few: NDArray[np.bool_]) -> Array:
         """(R, measures): their values under `weights`, (R, n) for each outcome, of which those `kept` are accepted.
 
         `few`, one or (R,), says where too few are accepted for ID and OOD inputs to be compared.
         """
-        columns = np.full((len(weights[0]), len(self._ready)), np.nan)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
-            for column, (ready, chosen) in enumerate(zip(self._ready, self._chosen(weights, kept))):
-                values = ready.functional.under(*chosen)
-                columns[:, column] = np.where(few, np.nan, values) if ready.compares else values
-        return columns
-
-    def _chosen(self, weights: Weights, kept: Weights) -> list[list[Array]]:
-        """The weights that each measure is given: of all inputs, of those that are accepted, or of both in turn."""
-        split: Weights = ()
+        split = None
         if any(ready.measure.takes_accepted for ready in self._ready):
             split = [np.concatenate([taken, every - taken], axis=1) for every, taken in zip(weights, kept)]
-        result = []
-        for ready in self._ready:
-            chosen = split if ready.measure.takes_accepted else kept if ready.measure.among_accepted else weights
-            result.append([chosen[sample] for sample in ready.samples])
-        return result
-
-    def some(self, interval: str) -> Prepared:
-        """Those of the measures whose interval is made so: "norms", "basic" or "none"."""
-        part = copy.copy(self)
-        part._ready = [ready for ready in self._ready if ready.functional.interval == interval]
-        part.measures = [ready.measure for ready in part._ready]
-        return part
+        return _columns(
+            self._ready, [split or weights if r.measure.takes_accepted else weights for r in self._ready], kept, few
+        )
 
     def at(self, threshold: float) -> Functional:
         """The measures at `threshold`: a functional with values (R, measures)."""
+        return _functional(*self._at(threshold))
+
+    def by_interval(self, threshold: float) -> dict[str, tuple[list[DeclaredMeasure], Functional]]:
+        """The same by the way in which intervals are made, `Functional.interval`: the measures and their functional."""
+        ready, outcomes, masks = self._at(threshold)
+        ways: dict[str, list[_Ready]] = {}
+        for one in ready:
+            ways.setdefault(one.functional.interval, []).append(one)
+        return {way: ([one.measure for one in some], _functional(some, outcomes, masks)) for way, some in ways.items()}
+
+    def _at(self, threshold: float) -> tuple[list[_Ready], list[Predictions], Masks]:
         masks = [outcome.acceptance >= threshold for outcome in self.outcomes]
-        few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, self.outcomes)])
-
-        def under(*weights: Array) -> Array:
-            return self.under(weights, [row * mask for row, mask in zip(weights, masks)], few)
-
-        def terms(*base: Array) -> Callable[..., list[Terms]]:
-            rows = self._chosen(base, [row * mask for row, mask in zip(base, masks)])
-            parts = [ready.functional.terms(*row) for ready, row in zip(self._ready, rows) if ready.functional.terms]
-
-            def terms_under(*weights: Array) -> list[Terms]:
-                chosen = self._chosen(weights, [row * mask for row, mask in zip(weights, masks)])
-                return [part(*row)[0] for part, row in zip(parts, chosen)]
-
-            return terms_under
-
-        ranges = [(ready.measure.bounds, ready.functional.bounds) for ready in self._ready]
-        low = np.array([max(own[0], of[0]) for own, of in ranges])
-        high = np.array([min(own[1], of[1]) for own, of in ranges])
-        norms, uncovered = ({r.functional.interval for r in self._ready} == {way} for way in ("norms", "none"))
-        return Functional(tuple(map(len, self.outcomes)), under, (low, high), terms if norms else None, not uncovered)
+        ready = [_Ready.of(measure, self.outcomes, self.bins, masks) for measure in self.measures]
+        return ready, self.outcomes, masks
 
 
 @dataclass(frozen=True)
@@ -99,15 +79,23 @@ class _Ready:
     samples: tuple[int, ...]
     functional: Functional
 
+    def chosen(self, weights: Weights, kept: Weights) -> list[Array]:
+        """Of the weights of all inputs and of those that are accepted, what the measure is given."""
+        return [(kept if self.measure.among_accepted else weights)[sample] for sample in self.samples]
+
     @property
     def compares(self) -> bool:
         return self.measure.ood and self.measure.among_accepted
 
     @classmethod
-    def of(cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int) -> _Ready:
+    def of(
+        cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int, masks: Masks | None = None
+    ) -> _Ready:
+        """With `masks` it is known what is accepted; without, it is told by the weights of twice as many rows."""
         places = [1 if measure.ood and name.startswith("ood_") else 0 for name in measure.arrays]
         samples = tuple(sorted(set(places)))
-        arrays = [_array(measure, name, outcomes[place]) for name, place in zip(measure.arrays, places)]
+        known: Sequence[Any] = [None] * len(outcomes) if masks is None else masks
+        arrays = [_array(measure, name, outcomes[i], known[i]) for name, i in zip(measure.arrays, places)]
         options: dict[str, Any] = {**measure.options, **({"bins": bins} if measure.takes_bins else {})}
         if measure.weighted:
             named = dict(zip(measure.arrays, arrays))
@@ -120,13 +108,52 @@ class _Ready:
         return cls(measure, samples, functional)
 
 
-def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions) -> Any:
-    """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, where it needs to know."""
+def _functional(ready: Sequence[_Ready], outcomes: Sequence[Predictions], masks: Masks) -> Functional:
+    """Measures of which it is known what is accepted; with `terms` if all are sums of norms."""
+    few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, outcomes)])
+
+    def accepted(weights: Weights) -> Weights:
+        return [row * mask for row, mask in zip(weights, masks)]
+
+    def under(*weights: Array) -> Array:
+        return _columns(ready, [weights] * len(ready), accepted(weights), few)
+
+    def terms(*base: Array) -> Callable[..., list[Terms]]:
+        kept = accepted(base)
+        parts = [one.functional.terms(*one.chosen(base, kept)) for one in ready if one.functional.terms]
+
+        def terms_under(*weights: Array) -> list[Terms]:
+            kept = accepted(weights)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return [part(*one.chosen(weights, kept))[0] for part, one in zip(parts, ready)]
+
+        return terms_under
+
+    ranges = [(one.measure.bounds, one.functional.bounds) for one in ready]
+    low = np.array([np.fmax(own[0], of[0]) for own, of in ranges], np.float64)
+    high = np.array([np.fmin(own[1], of[1]) for own, of in ranges], np.float64)
+    ways = {one.functional.interval for one in ready}
+    sizes = tuple(map(len, outcomes))
+    return Functional(sizes, under, (low, high), terms if ways == {"norms"} else None, ways != {"none"})
+
+
+def _columns(ready: Sequence[_Ready], weights: Sequence[Weights], kept: Weights, few: NDArray[np.bool_]) -> Array:
+    """(R, measures): the values of each under its own `weights`, or under those `kept` if it is of the accepted."""
+    columns = np.full((len(kept[0]), len(ready)), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
+        for column, (one, every) in enumerate(zip(ready, weights)):
+            values = one.functional.under(*one.chosen(every, kept))
+            columns[:, column] = np.where(few, np.nan, values) if one.compares else values
+    return columns
+
+
+def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions, mask: NDArray[np.bool_] | None) -> Any:
+    """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, without a `mask`."""
     name = argument.removeprefix("id_").removeprefix("ood_") if measure.ood else argument
     if name == "accepted":
-        return np.repeat([True, False], len(outcome))
+        return np.repeat([True, False], len(outcome)) if mask is None else mask
     values = getattr(outcome, ARGUMENTS[name])
-    return np.concatenate([values, values]) if measure.takes_accepted else values
+    return np.concatenate([values, values]) if measure.takes_accepted and mask is None else values
 
 
 def _called(measure: DeclaredMeasure, options: dict[str, Any]) -> Callable[..., float]:

@@ -105,9 +105,9 @@ def summarize(
 ) -> list[Row]:
     """One `Row` for each system x coverage x OOD set, in that order.
 
-    A value is the mean over the seeds. Its interval (see `calibrant.metrics.bootstrap`) is a bootstrap of inputs and seeds at once: in each resample the
-    inputs are drawn anew, the same for every seed, because the seeds were tested on the same inputs, and the seeds are
-    drawn anew, their spread widened by sqrt(S / (S - 1)) so that few seeds do not look more alike than they are. With
+    A value is the mean over the seeds. Its interval (as of `calibrant.metrics.bootstrap`) comes from a bootstrap of
+    inputs and seeds at once: in each resample the inputs are drawn anew, the same for every seed, because the
+    seeds were tested on the same inputs, and the seeds are drawn anew, their spread widened by sqrt(S / (S - 1)) so that few seeds do not look more alike than they are. With
     one seed it tells how much the test data matter, not the training; with two or three the part of the seeds is
     itself rough. Thresholds are held fixed. They come from validation data or, said in `threshold_from`, from the test
     data.
@@ -171,13 +171,11 @@ class _System:
         for weighted in (True, False):
             chosen = [measure for measure in measures if measure.weighted == weighted]
             data = [[each.id] if ood is None else [each.id, each.ood[ood]] for each in self.group]
-            prepared = [Prepared(chosen, outcomes, self.bins) for outcomes in data]
-            for interval in ("norms", "basic", "none"):
-                parts = [one.some(interval) for one in prepared]
-                if parts[0].measures:
-                    mean = mean_over_seeds([part.at(cut) for part, cut in zip(parts, cuts)])
-                    band = self.how.band(mean, data[0], most=None if weighted else CALLED)
-                    found |= zip([measure.name for measure in parts[0].measures], band.intervals())
+            parts = [Prepared(chosen, outcomes, self.bins).by_interval(cut) for outcomes, cut in zip(data, cuts)]
+            for way, (some, _) in parts[0].items():
+                mean = mean_over_seeds([part[way][1] for part in parts])
+                band = self.how.band(mean, data[0], most=None if weighted else CALLED)
+                found |= zip([measure.name for measure in some], band.intervals())
         return found
 
 

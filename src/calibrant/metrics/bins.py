@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
+
+import numpy as np
+
+from calibrant import checks
+from calibrant.metrics.functional import Array
 
 
 def checked_bins(bins: int) -> int:
@@ -13,18 +17,22 @@ def checked_bins(bins: int) -> int:
     return bins
 
 
-def bin_edges(bins: int) -> Tensor:
+def bin_edges(bins: int) -> Array:
     """The edges 0, 1 / M, ..., 1 in float64."""
-    return torch.arange(checked_bins(bins) + 1, dtype=torch.float64) / bins
+    return np.arange(checked_bins(bins) + 1) / bins
 
 
-def bin_index(confidence: Tensor, bins: int) -> Tensor:
-    """The bin 0 .. bins - 1 of each confidence.
+def bin_index(confidence: Any, bins: int) -> Any:
+    """The bin 0 .. bins - 1 of each confidence: an array of an array, and of a tensor a tensor on its device.
 
     The edges are rounded to the dtype of `confidence`, so that 0.2 lies on the edge 3 / 15 in any precision.
 
-    >>> bin_index(torch.tensor([0.0, 0.2, 0.2001, 1.0]), 15)
-    tensor([ 0,  2,  3, 14])
+    >>> bin_index(np.array([0.0, 0.2, 0.2001, 1.0], np.float32), 15)
+    array([ 0,  2,  3, 14])
     """
-    inner = bin_edges(bins)[1:-1].to(confidence.dtype).to(confidence.device)
-    return torch.bucketize(confidence.detach().contiguous(), inner)
+    inner = bin_edges(bins)[1:-1]
+    if not checks.is_tensor(confidence):
+        return np.searchsorted(inner.astype(confidence.dtype), confidence)
+    import torch
+
+    return torch.bucketize(confidence.detach().contiguous(), torch.from_numpy(inner).to(confidence))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor
 
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
@@ -22,6 +21,7 @@ from calibrant.metrics.functional import (
     bin_sums,
     curve,
     divide,
+    indices,
     weighted,
 )
 
@@ -71,7 +71,7 @@ def reliability_diagram(
     ones = np.ones((1, len(value)))
     index = binner(level, bins, binning)(ones)
     sums = [bin_sums(index, w[None], bins)[0] for w in (value, right, ones[0])]
-    edges = array(bin_edges(bins))
+    edges = bin_edges(bins)
     if binning == "mass":
         top = np.zeros(bins)
         np.maximum.at(top, index[0], value)
@@ -156,7 +156,7 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
     """
     p, target = probabilities_and_labels(probabilities, labels)
     value = array(p)
-    index: Indices = bin_index(p, checked_bins(bins)).cpu().numpy()
+    index = indices(bin_index(p, checked_bins(bins)))
 
     def gaps(weights: Array, c: int) -> Array:
         return bin_sums(index[:, c], weights * ((target == c) - value[:, c]), bins)
@@ -174,11 +174,11 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
     return Functional((len(value),), under, terms=absolute_terms(all_gaps))
 
 
-def binner(confidence: Tensor, bins: int, binning: Binning) -> Callable[[Array], Indices]:
+def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], Indices]:
     """A function from weights (R, n) to the bin of each point, (n,) or, where the weights decide, (R, n)."""
     checked_bins(bins)
     if binning == "width":
-        fixed: Indices = bin_index(confidence, bins).cpu().numpy()
+        fixed = indices(bin_index(confidence, bins))
         return lambda weights: fixed
     if binning != "mass":
         raise ValueError(f'binning must be "width" or "mass", not {binning!r}')

@@ -14,7 +14,7 @@ import numpy as np
 from calibrant.metrics.arguments import fraction, scores
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, weighted
-from calibrant.metrics.ordering import cumulated, falling, first_reaching
+from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
 
 PositiveClass = Literal["ood", "id"]
 
@@ -29,7 +29,7 @@ def auroc(id_scores: Any, ood_scores: Any) -> Functional:
     """
 
     def area(hits: Array, false_alarms: Array) -> Array:
-        pairs = _steps(false_alarms) * (hits - _steps(hits) / 2)
+        pairs = steps(false_alarms) * (hits - steps(hits) / 2)
         result: Array = pairs.sum(1) / (hits[:, -1] * false_alarms[:, -1])
         return result
 
@@ -48,7 +48,7 @@ def aupr(id_scores: Any, ood_scores: Any, *, positive: PositiveClass = "ood") ->
 
     def average_precision(hits: Array, false_alarms: Array) -> Array:
         precision = hits / np.maximum(hits + false_alarms, np.finfo(float).tiny)
-        result: Array = (_steps(hits) * precision).sum(1) / hits[:, -1]
+        result: Array = (steps(hits) * precision).sum(1) / hits[:, -1]
         return result
 
     return _ranking(id_scores, ood_scores, positive, average_precision)
@@ -75,10 +75,6 @@ def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95, *, positive: 
         return np.take_along_axis(false_alarms, first, axis=1)[:, 0] / false_alarms[:, -1]
 
     return _ranking(id_scores, ood_scores, positive, rate)
-
-
-def _steps(cumulated: Array) -> Array:
-    return np.diff(cumulated, axis=1, prepend=0.0)
 
 
 def _ranking(

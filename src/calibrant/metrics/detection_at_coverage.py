@@ -125,7 +125,7 @@ def detection_with_rejections(
     0.75
     """
     pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
-    inside, outside = (array(checks.tensor("accepted", flags)) for flags in (id_accepted, ood_accepted))
+    inside, outside = (array(checks.values("accepted", flags)) for flags in (id_accepted, ood_accepted))
 
     def under(id_weights: Array, ood_weights: Array) -> Array:
         masses = pair.histograms(id_weights * inside, ood_weights * outside)

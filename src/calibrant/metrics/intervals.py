@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from calibrant import checks
 from calibrant.metrics.functional import Array, Functional, functional_of, is_measure
 from calibrant.metrics.resampling import Band, Interval, Method, resampled_band
 
@@ -113,7 +113,7 @@ def looped(
     measure: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any], groups: Sequence[int] | None
 ) -> Functional:
     """A function of arrays as a functional of integer counts: a point that counts twice is passed twice."""
-    values = [value if isinstance(value, Tensor) else np.asarray(value) for value in arrays]
+    values = [value if checks.is_tensor(value) else np.asarray(value) for value in arrays]
     sample = list(groups) if groups is not None else [0] * len(values)
     if len(sample) != len(values) or not values:
         raise ValueError(f"groups must name the sample of each of the {len(values)} arrays")

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from calibrant import checks
-from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.functional import Array, Functional, array, divide, weighted
 
@@ -38,15 +35,19 @@ def selective_mmce(confidence: Any, correct: Any, selection: Any, width: float =
     0.2
     """
     level, right = confidence_and_correct(confidence, correct)
-    kept = checks.tensor("selection", selection)
-    kept = checks.unit_interval("selection", kept if kept.is_floating_point() else kept.double())
+    kept = checks.values("selection", selection)
+    kept = checks.measured.unit_interval("selection", array(kept))
     checks.same_length("selection", kept, "confidence", level)
     if not bool(kept.any()):
         raise ValueError("selection accepts nothing: it is 0 everywhere")
     return _kernel_error(level, right, array(kept), width)
 
 
-def _kernel_error(confidence: Tensor, correct: Array, selection: Array, width: float) -> Functional:
+def _kernel_error(confidence: Any, correct: Array, selection: Array, width: float) -> Functional:
+    import torch  # here, so that tables are measured without it
+
+    from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
+
     checks.positive("width", width)
     order = np.argsort(array(confidence), kind="stable")
     points, kept = torch.from_numpy(array(confidence)[order]), selection[order]

@@ -1,6 +1,6 @@
 """Intervals of measures that are sums of norms, such as the ECE or the total variation.
 
-Such a measure is theta = s + sum_g |delta_g|, where s is smooth, each delta_g is a number (a bin's gap) or a vector, and
+Such a measure is theta = s + sum_g |delta_g|, where s is smooth and each delta_g is a number (a bin's gap) or a vector;
 the data give d_g = delta_g + Z_g with noise Z_g. Noise lifts |d_g| above |delta_g| where the truth is near 0, and there
 the norm has a kink, for which no bootstrap of the value itself is right. But the noise can be resampled, Z*_g being the
 resampled d_g less d_g, and the triangle inequality bounds what it does.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibrant.metrics.functional import Array, Indices, bin_sums
+from calibrant.metrics.functional import MANY_ROWS, Array, Indices, bin_sums
 
 
 def falling(values: Array) -> tuple[Array, Indices]:
@@ -21,8 +21,22 @@ def falling(values: Array) -> tuple[Array, Indices]:
 
 def cumulated(place: Indices, weights: Array, length: int) -> Array:
     """(R, length): the weights (R, n) of all points up to each place, as of `falling`."""
-    sums: Array = np.cumsum(bin_sums(place, weights, length), axis=1)
-    return sums
+    if len(weights) < MANY_ROWS:
+        sums: Array = np.cumsum(bin_sums(place, weights, length), axis=1)
+        return sums
+    order = np.argsort(place, kind="stable")
+    through = np.zeros((len(weights), len(place) + 1))
+    np.cumsum(weights.take(order, axis=1), axis=1, out=through[:, 1:])
+    ends = np.searchsorted(place[order], np.arange(length), side="right")
+    return through[:, 1:] if np.array_equal(ends, np.arange(1, len(place) + 1)) else through.take(ends, axis=1)
+
+
+def steps(rising: Array) -> Array:
+    """(R, G): what each entry of `rising` adds to the one before it, the first to 0."""
+    added = np.empty_like(rising)
+    added[:, 0] = rising[:, 0]
+    np.subtract(rising[:, 1:], rising[:, :-1], out=added[:, 1:])
+    return added
 
 
 def first_reaching(rising: Array, goals: Sequence[float] | Array) -> Indices:

@@ -23,10 +23,11 @@ from calibrant.metrics.functional import (
     bin_sums,
     curve,
     divide,
+    indices,
     mean_of,
     weighted,
 )
-from calibrant.metrics.ordering import cumulated, falling, first_reaching
+from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
 
 _WRONG = "wrong answers among those given, {} of the stream being outliers; to answer an outlier is wrong"
 _ECE = "ECE of the answers given, {} of the stream being outliers, which are never right"
@@ -58,7 +59,7 @@ def error_rate(correct: Any) -> Functional:
     >>> error_rate([1, 1, 0, 1])
     0.25
     """
-    return mean_of(1 - array(checks.correctness("correct", correct)), (0.0, 1.0))
+    return mean_of(1 - array(checks.measured.correctness("correct", correct)), (0.0, 1.0))
 
 
 @measure(
@@ -82,7 +83,7 @@ def wrong_answers(id_correct: Any, id_accepted: Any, ood_accepted: Any, *, share
     0.333
     """
     pi, taken, other = _share(share), _flags("id_accepted", id_accepted), _flags("ood_accepted", ood_accepted)
-    right = _like("id_correct", array(checks.correctness("id_correct", id_correct)), "id_accepted", taken)
+    right = _like("id_correct", array(checks.measured.correctness("id_correct", id_correct)), "id_accepted", taken)
     wrong = taken * (1 - right)
 
     def under(id_weights: Array, ood_weights: Array) -> Array:
@@ -124,10 +125,10 @@ def stream_calibration_error(
     """
     pi, size = _share(share), checked_bins(bins)
     level, right = confidence_and_correct(id_forecast, id_correct)
-    other = checks.unit_interval("ood_forecast", ood_forecast)
+    other = checks.measured.unit_interval("ood_forecast", ood_forecast)
     taken = _like("id_accepted", _flags("id_accepted", id_accepted, len(level)), "id_forecast", array(level))
     through = _like("ood_accepted", _flags("ood_accepted", ood_accepted, len(other)), "ood_forecast", array(other))
-    places = bin_index(level, size).cpu().numpy(), bin_index(other, size).cpu().numpy()
+    places = indices(bin_index(level, size)), indices(bin_index(other, size))
     residuals = taken * (right - array(level)), -through * array(other)
 
     def gaps_and_given(id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
@@ -172,7 +173,7 @@ def stream_aurc(id_acceptance: Any, id_correct: Any, ood_acceptance: Any, *, sha
 
     def under(*weights: Array) -> Array:
         covered, risk = risk_under(*weights)
-        area: Array = (np.diff(covered, axis=1, prepend=0.0) * risk).sum(1)
+        area: Array = (steps(covered) * risk).sum(1)
         return area
 
     return Functional(sizes, under)
@@ -204,7 +205,7 @@ def _curve(
 ) -> tuple[Callable[..., tuple[Array, Array]], tuple[int, int]]:
     """A function from weights to ID coverage and wrong answers (R, G) at G distinct ID acceptances; sizes (n, k)."""
     pi, value = _share(share), scores("id_acceptance", id_acceptance)
-    right = array(checks.correctness("id_correct", id_correct))
+    right = array(checks.measured.correctness("id_correct", id_correct))
     wrong, other = 1 - _like("id_correct", right, "id_acceptance", value), scores("ood_acceptance", ood_acceptance)
     levels, place = falling(value)
     entry = np.searchsorted(-levels, -other)  # the first of the thresholds at which an outlier is accepted
@@ -230,7 +231,7 @@ def _flags(name: str, value: Any, size: int | None = None) -> Array:
     """(n,) of 0 and 1; None: `size` ones."""
     if value is None and size is not None:
         return np.ones(size)
-    flags = checks.shaped(name, checks.tensor(name, value), dims=1)
+    flags = checks.shaped(name, checks.values(name, value), dims=1)
     if not bool(((flags == 0) | (flags == 1)).all()):
         raise ValueError(f"{name} must hold only 0 (rejected) and 1 (accepted)")
     return array(flags)

@@ -62,6 +62,8 @@ def resampled_band(
     """Intervals of each entry of `functional`; `counts` as of `resampled`, the rest as of `bootstrap`."""
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, not {resamples}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, not {seed}")
     if method == "auto" and functional.interval == "norms":
         return _band_of_norms(functional, counts, resamples=resamples, level=level, seed=seed)
     estimate = functional.value(counts)

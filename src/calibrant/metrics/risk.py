@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
-from calibrant.metrics.arguments import fraction, scores
+from calibrant.metrics.arguments import acceptance_and_correct, fraction
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, array, curve, weighted
-from calibrant.metrics.ordering import cumulated, falling, first_reaching
+from calibrant.metrics.functional import Array, Functional, curve, weighted
+from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ def aurc(acceptance: Any, correct: Any) -> Functional:
 
     def under(weights: Array) -> Array:
         covered, risk = curve_under(weights)
-        area: Array = (np.diff(covered, axis=1, prepend=0.0) * risk).sum(1)
+        area: Array = (steps(covered) * risk).sum(1)
         return area
 
     return Functional((len(value),), under)
@@ -85,7 +84,7 @@ def augrc(acceptance: Any, correct: Any) -> Functional:
         covered, risk = curve_under(weights)
         joint = covered * risk
         before = np.concatenate([np.zeros((len(joint), 1)), joint[:, :-1]], axis=1)
-        area: Array = (np.diff(covered, axis=1, prepend=0.0) * (joint + before)).sum(1) / 2
+        area: Array = (steps(covered) * (joint + before)).sum(1) / 2
         return area
 
     return Functional((len(value),), under)
@@ -118,9 +117,8 @@ def risk_under(acceptance: Any, correct: Any) -> tuple[Callable[[Array], tuple[A
 
 
 def _inputs(acceptance: Any, correct: Any) -> tuple[Array, Array]:
-    value, right = scores("acceptance", acceptance), checks.correctness("correct", correct)
-    checks.same_length("correct", right, "acceptance", checks.tensor("acceptance", value))
-    return value, 1 - array(right)
+    value, right = acceptance_and_correct(acceptance, correct)
+    return value, 1 - right
 
 
 def _curve(acceptance: Array, wrong: Array) -> Callable[[Array], tuple[Array, Array]]:

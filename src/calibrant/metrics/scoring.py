@@ -20,7 +20,7 @@ def accuracy(correct: Any) -> Functional:
     >>> accuracy([1, 1, 0, 1])
     0.75
     """
-    return mean_of(array(checks.correctness("correct", correct)), (0.0, 1.0))
+    return mean_of(array(checks.measured.correctness("correct", correct)), (0.0, 1.0))
 
 
 @weighted

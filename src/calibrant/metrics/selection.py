@@ -72,7 +72,7 @@ def accepted_share(accepted: Any) -> Functional:
     >>> accepted_share([True, True, False, True])
     0.75
     """
-    flags = checks.shaped("accepted", checks.tensor("accepted", accepted), dims=1)
+    flags = checks.shaped("accepted", checks.values("accepted", accepted), dims=1)
     return mean_of((array(flags) != 0).astype(np.float64), (0.0, 1.0))
 
 

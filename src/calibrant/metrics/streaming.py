@@ -54,7 +54,7 @@ class _BinnedConfidence(Metric):
         self.confidence.index_add_(0, index, (level * _UNIT).round().to(torch.int64))
 
     def _diagram(self) -> ReliabilityDiagram:
-        edges, confidence = array(bin_edges(self.bins)), array(self.confidence) / _UNIT
+        edges, confidence = bin_edges(self.bins), array(self.confidence) / _UNIT
         return ReliabilityDiagram.from_sums(edges, confidence, array(self.correct), array(self.count))
 
 

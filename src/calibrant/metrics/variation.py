@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from calibrant import checks
 from calibrant.metrics.bins import bin_index, checked_bins
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, Indices, Terms, array, bin_sums, divide, weighted
+from calibrant.metrics.functional import Array, Functional, Indices, Terms, bin_sums, divide, indices, weighted
 
 
 @weighted
@@ -98,8 +98,7 @@ class ConfidencePair:
 
 def confidence_bins(name: str, confidence: Any, bins: int) -> Indices:
     """The bin of each of the checked confidences."""
-    index: Indices = bin_index(checks.unit_interval(name, confidence), checked_bins(bins)).cpu().numpy()
-    return index
+    return indices(bin_index(checks.measured.unit_interval(name, confidence), checked_bins(bins)))
 
 
 def histogram_variation(id_mass: Array, ood_mass: Array, *, corrected: bool) -> Array:
@@ -118,7 +117,7 @@ def variation_under(p: Array, q: Array, n: Array, k: Array, *, corrected: bool) 
     shrunk by the factor t, t^2 = max(0, 1 - sum s_m^2 / sum d_m^2), and 1/2 sum_m b(t d_m, s_m) is subtracted.
     """
     difference = np.abs(p - q)
-    plain: Array = difference.sum(1) / 2
+    plain: Array = np.minimum(difference.sum(1) / 2, 1)  # rounding can lift the sum above it
     if not corrected:
         return plain
     noise = p * (1 - p) / np.maximum(n - 1, 1)[:, None] + q * (1 - q) / np.maximum(k - 1, 1)[:, None]
@@ -131,6 +130,12 @@ def variation_under(p: Array, q: Array, n: Array, k: Array, *, corrected: bool) 
 def _folded_excess(mean: Array, std: Array) -> Array:
     """E|mean + std Z| - |mean| = 2 (std phi(mean / std) - mean Phi(-mean / std)) for mean >= 0."""
     z = np.divide(mean, std, out=np.zeros_like(mean), where=std > 0)
-    tail = array(torch.special.ndtr(torch.from_numpy(-z)))
+    tail = _normal_below(-z)
     excess = 2 * (std * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) - mean * tail)
     return np.where(std > 0, excess, 0)
+
+
+def _normal_below(z: Array) -> Array:
+    """Phi(z), the standard normal distribution function."""
+    scaled = (z * math.sqrt(0.5)).ravel().tolist()
+    return ((1 + np.array([math.erf(value) for value in scaled])) * 0.5).reshape(z.shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.metrics import ood_detection_probability
 from calibrant.metrics.bins import bin_edges
-from calibrant.metrics.functional import Array, array
+from calibrant.metrics.functional import Array
 from calibrant.metrics.variation import confidence_bins
 from calibrant.report.display import RC, Display, percent_axis, styled
 from calibrant.report.style import ID_COLOR, OOD_COLORS, percent
@@ -58,7 +58,7 @@ class ConfidenceHistogramDisplay(Display):
         import matplotlib as mpl
 
         axes = styled(ax)
-        edges = array(bin_edges(len(self.id_share)))
+        edges = bin_edges(len(self.id_share))
         with mpl.rc_context(RC):
             axes.stairs(self.id_share, edges, fill=True, color=ID_COLOR, alpha=0.35)
             axes.stairs(self.id_share, edges, color=ID_COLOR, lw=1.2, label="ID")

@@ -44,10 +44,10 @@ class TradeOffDisplay(Display):
         cls, accuracy: Any, ece: Any, *, detection: Any = None, names: Sequence[str] = (), ax: Axes | None = None
     ) -> TradeOffDisplay:
         """Draw systems given by their accuracy (n,), ECE (n,) and, as color, OOD detection probability (n,)."""
-        right = checks.unit_interval("accuracy", accuracy)
-        error = checks.unit_interval("ece", ece)
+        right = checks.measured.unit_interval("accuracy", accuracy)
+        error = checks.measured.unit_interval("ece", ece)
         checks.same_length("ece", error, "accuracy", right)
-        heat = None if detection is None else checks.floating("detection", detection, dims=1)
+        heat = None if detection is None else checks.measured.floating("detection", detection, dims=1)
         if heat is not None:
             checks.same_length("detection", heat, "accuracy", right)
         if names and len(names) != len(right):

@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant import checks
 from calibrant.adapters.fitted import FittedModule
 from calibrant.calibrators.base import NONE, Calibrator, fingerprint_of
-from calibrant.predictions import largest
+from calibrant.metrics.arguments import largest
 from calibrant.selective.certificate import Certificate, Promise, certify_promise
 from calibrant.selective.guarantees import Guarantee, Measure, certify
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from calibrant.calibrators.base import Calibrator, fingerprint_of
 from calibrant.detectors import OutlierScores
 from calibrant.detectors.logits import logit_detector, logit_names
-from calibrant.predictions import Decision, Predictions, largest
+from calibrant.metrics.arguments import largest
+from calibrant.predictions import Decision, Predictions
 from calibrant.selective.base import BaseSelector
 from calibrant.selective.thresholds import Threshold
 from calibrant.slots import names

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import Any
 
 from calibrant import checks
 from calibrant.metrics import threshold_at_coverage
@@ -25,8 +24,10 @@ class Threshold:
         return self.value
 
 
-def threshold_for_coverage(gate: Tensor, coverage: float) -> Threshold:
+def threshold_for_coverage(gate: Any, coverage: float) -> Threshold:
     """The threshold with the smallest achievable coverage of `gate` (n,) that is at least `coverage`.
+
+    `gate` is a tensor, an array, a series or a list.
 
     Ties are accepted together. Coverage 0 accepts nothing, on any data. Where `coverage` takes all n, as 1 does, the
     threshold is minus infinity: everything is accepted, on any data.
@@ -35,7 +36,8 @@ def threshold_for_coverage(gate: Tensor, coverage: float) -> Threshold:
     >>> threshold_for_coverage(torch.tensor([0.1, 0.4, 0.4, 0.9]), 0.5)
     Threshold(value=0.4000000059604645, wanted=0.5, achieved=0.75, accepted=3, total=4)
     """
-    total = len(checks.finite("gate", checks.floating("gate", gate, dims=1)))
+    output = checks.finite("gate", checks.measured.floating("gate", gate, dims=1))
+    total = len(output)
     if not 0 <= coverage <= 1:
         raise ValueError(f"coverage must lie in [0, 1], not {coverage}")
     if coverage == 0:
@@ -43,6 +45,6 @@ def threshold_for_coverage(gate: Tensor, coverage: float) -> Threshold:
     elif coverage > (total - 1) / total:
         value = -math.inf
     else:
-        value = threshold_at_coverage(gate, coverage)
-    accepted = int((gate >= value).sum())
+        value = threshold_at_coverage(output, coverage)
+    accepted = int((output >= value).sum())
     return Threshold(value, float(coverage), accepted / total, accepted, total)

@@ -10,7 +10,6 @@ import numpy as np
 
 from calibrant.metrics import Interval, ReliabilityDiagram
 from calibrant.metrics.bins import bin_edges
-from calibrant.metrics.functional import array
 from calibrant.report.display import RC, percent_axis
 from calibrant.report.histogram_display import ConfidenceHistogramDisplay
 from calibrant.report.reliability_display import ReliabilityDisplay
@@ -57,7 +56,7 @@ def reliability_grid(
             np.array([np.nan if v is None else v for v in found[k]]) for k in ("confidence", "accuracy")
         )
         count = np.array(found["count"], np.int64)
-        diagram = ReliabilityDiagram(array(bin_edges(len(count))), confidence, right, count)
+        diagram = ReliabilityDiagram(bin_edges(len(count)), confidence, right, count)
         title = f"{name}: Acc {percent(accuracy[name])}, ECE {percent(diagram.calibration_error)}"
         ReliabilityDisplay(diagram, title, least).plot(ax=ax, counts=False)
         ax.get_legend().remove()
