@@ -106,11 +106,11 @@ def summarize(
     """One `Row` for each system x coverage x OOD set, in that order.
 
     A value is the mean over the seeds. Its interval (as of `calibrant.metrics.bootstrap`) comes from a bootstrap of
-    inputs and seeds at once: in each resample the inputs are drawn anew, the same for every seed, because the
-    seeds were tested on the same inputs, and the seeds are drawn anew, their spread widened by sqrt(S / (S - 1)) so that few seeds do not look more alike than they are. With
-    one seed it tells how much the test data matter, not the training; with two or three the part of the seeds is
-    itself rough. Thresholds are held fixed. They come from validation data or, said in `threshold_from`, from the test
-    data.
+    inputs and seeds at once: in each resample the inputs are drawn anew, the same for every seed, because the seeds
+    were tested on the same inputs, and the seeds are drawn anew, their spread widened by sqrt(S / (S - 1)) so that few
+    seeds do not look more alike than they are. With one seed it tells how much the test data matter, not the training;
+    with two or three the part of the seeds is itself rough. Thresholds are held fixed. They come from validation data
+    or, said in `threshold_from`, from the test data.
     """
     rows, how = [], resampling or Resampling()
     for group in by_system(evaluations).values():

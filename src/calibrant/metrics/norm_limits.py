@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrant.metrics.functional import Array
 
-FAR = 2.5
+FAR = 3.0
 """How many standard deviations from 0 a term must be for its sign to be taken as known."""
 _STEPS = 40
 
@@ -26,7 +26,7 @@ def norm_limits(terms: tuple[Array, Array], draws: tuple[Array, Array], level: f
 
         S* + sum over far g of sign(d_g) Z*_g + sum over the other g of |Z*_g|
 
-    where S* is the error of s and a term is far if |d_g| > 2.5 std(Z*_g): the triangle inequality, |d_g| <= |delta_g| +
+    where S* is the error of s and a term is far if |d_g| > 3 std(Z*_g): the triangle inequality, |d_g| <= |delta_g| +
     |Z_g|, where the sign may be wrong, and the exact expansion where it is known (as in the generalized moment
     selection of Andrews & Soares, 2010). The upper limit subtracts the lower quantile of S* + sum_g sign(d_g) Z*_g,
     because |d_g| >= sign(delta_g) d_g. Both quantiles are about 0 or beyond, so the interval holds the estimate.
