@@ -1,6 +1,6 @@
 """Someone else's predictions: measures with intervals, a diagnosis, a gate, the page. No model needed.
 
-May import: files, metrics, predictions, calibrators, selective, evaluation, report.
+May import: checks, files, metrics, predictions, calibrators, selective, evaluation, report.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def cell(measure: DeclaredMeasure, row: Row, *, counted: bool = False) -> str:
     accepted = f"{row.accepted_ood} of {row.n_ood}"
     if math.isnan(interval.estimate):
         return accepted if measure.ood else "–"
-    lines = [text(interval.estimate)]
+    lines = [text(interval.shown)]
     if not math.isnan(interval.low):
         lines.append(f"{text(interval.low)}–{text(interval.high)}")
     if counted and row.accepted_ood < row.n_ood:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics.declarations import ARGUMENTS, DeclaredMeasure
 from calibrant.metrics.detection_at_coverage import is_few
-from calibrant.metrics.functional import Array, Functional, functional_of
+from calibrant.metrics.functional import Array, Functional, Terms, functional_of
 from calibrant.metrics.intervals import looped
 from calibrant.metrics.resampling import seed_shares
 from calibrant.predictions import Predictions
@@ -53,25 +53,33 @@ class Prepared:
 
     def at(self, threshold: float) -> Functional:
         """The measures at `threshold`: a functional with values (R, measures)."""
+        return _functional(*self._at(threshold))
+
+    def by_interval(self, threshold: float) -> dict[str, tuple[list[DeclaredMeasure], Functional]]:
+        """The same by the way in which intervals are made, `Functional.interval`: the measures and their functional."""
+        ready, outcomes, masks = self._at(threshold)
+        ways: dict[str, list[_Ready]] = {}
+        for one in ready:
+            ways.setdefault(one.functional.interval, []).append(one)
+        return {way: ([one.measure for one in some], _functional(some, outcomes, masks)) for way, some in ways.items()}
+
+    def _at(self, threshold: float) -> tuple[list[_Ready], list[Predictions], Masks]:
         masks = [outcome.acceptance >= threshold for outcome in self.outcomes]
         ready = [_Ready.of(measure, self.outcomes, self.bins, masks) for measure in self.measures]
-        few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, self.outcomes)])
-
-        def under(*weights: Array) -> Array:
-            kept = [row * mask for row, mask in zip(weights, masks)]
-            return _columns(ready, [weights] * len(ready), kept, few)
-
-        low, high = np.array([measure.bounds for measure in self.measures]).reshape(-1, 2).T
-        return Functional(tuple(map(len, self.outcomes)), under, (low, high))
+        return ready, self.outcomes, masks
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A measure with the arrays it is of: which of the samples these are from, and its values under their weights."""
+    """A measure with the arrays it is of: which of the samples these are from, and its functional of their weights."""
 
     measure: DeclaredMeasure
     samples: tuple[int, ...]
-    under: Callable[[Weights], Array]
+    functional: Functional
+
+    def chosen(self, weights: Weights, kept: Weights) -> list[Array]:
+        """Of the weights of all inputs and of those that are accepted, what the measure is given."""
+        return [(kept if self.measure.among_accepted else weights)[sample] for sample in self.samples]
 
     @property
     def compares(self) -> bool:
@@ -91,25 +99,54 @@ class _Ready:
             named = dict(zip(measure.arrays, arrays))
             functional = functional_of(measure.function, **named, **options)
         elif any(outcomes[sample].count is not None for sample in samples):
-            return cls(measure, samples, lambda weights: np.full(len(weights[0]), np.nan))
+            sizes = tuple(len(outcomes[sample]) for sample in samples)
+            functional = Functional(sizes, lambda *weights: np.full(len(weights[0]), np.nan))
         else:
             functional = looped(_called(measure, options), arrays, {}, places)
-        return cls(measure, samples, lambda weights: functional.under(*weights))
+        return cls(measure, samples, functional)
+
+
+def _functional(ready: Sequence[_Ready], outcomes: Sequence[Predictions], masks: Masks) -> Functional:
+    """Measures of which it is known what is accepted; with `terms` if all are sums of norms."""
+    few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, outcomes)])
+
+    def accepted(weights: Weights) -> Weights:
+        return [row * mask for row, mask in zip(weights, masks)]
+
+    def under(*weights: Array) -> Array:
+        return _columns(ready, [weights] * len(ready), accepted(weights), few)
+
+    def terms(*base: Array) -> Callable[..., list[Terms]]:
+        kept = accepted(base)
+        parts = [one.functional.terms(*one.chosen(base, kept)) for one in ready if one.functional.terms]
+
+        def terms_under(*weights: Array) -> list[Terms]:
+            kept = accepted(weights)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return [part(*one.chosen(weights, kept))[0] for part, one in zip(parts, ready)]
+
+        return terms_under
+
+    ranges = [(one.measure.bounds, one.functional.bounds) for one in ready]
+    low = np.array([np.fmax(own[0], of[0]) for own, of in ranges], np.float64)
+    high = np.array([np.fmin(own[1], of[1]) for own, of in ranges], np.float64)
+    ways = {one.functional.interval for one in ready}
+    sizes = tuple(map(len, outcomes))
+    return Functional(sizes, under, (low, high), terms if ways == {"norms"} else None, ways != {"none"})
 
 
 def _columns(ready: Sequence[_Ready], weights: Sequence[Weights], kept: Weights, few: NDArray[np.bool_]) -> Array:
-    """(R, measures): the values of each under its own `weights`, or those `kept` if it is of the accepted."""
+    """(R, measures): the values of each under its own `weights`, or under those `kept` if it is of the accepted."""
     columns = np.full((len(kept[0]), len(ready)), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):  # a resample in which nothing is accepted gives NaN
         for column, (one, every) in enumerate(zip(ready, weights)):
-            chosen = kept if one.measure.among_accepted else every
-            values = one.under([chosen[sample] for sample in one.samples])
+            values = one.functional.under(*one.chosen(every, kept))
             columns[:, column] = np.where(few, np.nan, values) if one.compares else values
     return columns
 
 
 def _array(measure: DeclaredMeasure, argument: str, outcome: Predictions, mask: NDArray[np.bool_] | None) -> Any:
-    """The array that `argument` of `measure` asks for; twice, as accepted and rejected, where no `mask` is known."""
+    """The array that `argument` of `measure` asks for; twice, as accepted and as rejected, without a `mask`."""
     name = argument.removeprefix("id_").removeprefix("ood_") if measure.ood else argument
     if name == "accepted":
         return np.repeat([True, False], len(outcome)) if mask is None else mask
@@ -157,4 +194,21 @@ def mean_over_seeds(functionals: Sequence[Functional]) -> Functional:
         mean: Array = np.einsum("rs,rsk->rk", seed_shares(weights[-1], seeds), values)
         return mean
 
-    return Functional((*first.sizes, seeds), under, first.bounds)
+    def terms(*base: Array) -> Callable[..., list[Terms]]:
+        parts = [functional.terms(*base[:-1]) for functional in functionals if functional.terms]
+
+        def terms_under(*weights: Array) -> list[Terms]:
+            shares = seed_shares(weights[-1], seeds).T
+            found = [part(*weights[:-1]) for part in parts]
+            return [_mean_terms(shares, [terms[position] for terms in found]) for position in range(len(found[0]))]
+
+        return terms_under
+
+    return Functional((*first.sizes, seeds), under, first.bounds, terms if first.terms else None, first.covered)
+
+
+def _mean_terms(shares: Array, terms: Sequence[Terms]) -> Terms:
+    """The terms of a mean over seeds with `shares` (S, R): all of the seeds' terms, each by its share."""
+    smooth = sum(share * alone for share, (alone, _) in zip(shares, terms))
+    parts = [share[:, None, None] * vectors for share, (_, vectors) in zip(shares, terms)]
+    return np.asarray(smooth), np.concatenate(parts, axis=1)

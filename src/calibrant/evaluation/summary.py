@@ -30,7 +30,8 @@ class Row:
     `measures` holds every measure of `metrics.catalogue()` by name, in its order, and each is an attribute too:
     `row.ece`. Percentages are fractions; NaN means undefined: of accepted inputs when none is accepted, what compares
     accepted ID and OOD inputs when fewer than 30 of either kind are, what needs OOD inputs when there are none.
-    `accepted_id` and `accepted_ood` are the fewest over the seeds.
+    A measure of which no interval is honest has limits that are NaN. `accepted_id` and `accepted_ood` are the fewest
+    over the seeds.
     """
 
     system: str
@@ -104,12 +105,12 @@ def summarize(
 ) -> list[Row]:
     """One `Row` for each system x coverage x OOD set, in that order.
 
-    A value is the mean over the seeds. Its interval is a bootstrap of inputs and seeds at once: in each resample the
-    inputs are drawn anew, the same for every seed, because the seeds were tested on the same inputs, and the seeds are
-    drawn anew, their spread widened by sqrt(S / (S - 1)) so that few seeds do not look more alike than they are. With
-    one seed it tells how much the test data matter, not the training; with two or three the part of the seeds is
-    itself rough. Thresholds are held fixed. They come from validation data or, said in `threshold_from`, from the test
-    data.
+    A value is the mean over the seeds. Its interval (as of `calibrant.metrics.bootstrap`) comes from a bootstrap of
+    inputs and seeds at once: in each resample the inputs are drawn anew, the same for every seed, because the seeds
+    were tested on the same inputs, and the seeds are drawn anew, their spread widened by sqrt(S / (S - 1)) so that few
+    seeds do not look more alike than they are. With one seed it tells how much the test data matter, not the training;
+    with two or three the part of the seeds is itself rough. Thresholds are held fixed. They come from validation data
+    or, said in `threshold_from`, from the test data.
     """
     rows, how = [], resampling or Resampling()
     for group in by_system(evaluations).values():
@@ -169,11 +170,12 @@ class _System:
         found: dict[str, Interval] = {}
         for weighted in (True, False):
             chosen = [measure for measure in measures if measure.weighted == weighted]
-            if chosen:
-                data = [[each.id] if ood is None else [each.id, each.ood[ood]] for each in self.group]
-                parts = [Prepared(chosen, outcomes, self.bins).at(cut) for outcomes, cut in zip(data, cuts)]
-                band = self.how.band(mean_over_seeds(parts), data[0], most=None if weighted else CALLED)
-                found |= zip([measure.name for measure in chosen], band.intervals())
+            data = [[each.id] if ood is None else [each.id, each.ood[ood]] for each in self.group]
+            parts = [Prepared(chosen, outcomes, self.bins).by_interval(cut) for outcomes, cut in zip(data, cuts)]
+            for way, (some, _) in parts[0].items():
+                mean = mean_over_seeds([part[way][1] for part in parts])
+                band = self.how.band(mean, data[0], most=None if weighted else CALLED)
+                found |= zip([measure.name for measure in some], band.intervals())
         return found
 
 

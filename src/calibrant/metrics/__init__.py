@@ -13,6 +13,8 @@ from calibrant.metrics.calibration import (
     maximum_calibration_error,
     reliability_diagram,
 )
+from calibrant.metrics.coverage_at_error import coverage_at_error
+from calibrant.metrics.debiased_calibration import debiased_calibration_error
 from calibrant.metrics.declarations import DeclaredMeasure, catalogue, measure
 from calibrant.metrics.detection import aupr, auroc, fpr_at_tpr
 from calibrant.metrics.detection_at_coverage import (
@@ -44,6 +46,7 @@ from calibrant.metrics.selection import (
     selective_calibration_error,
     threshold_at_coverage,
 )
+from calibrant.metrics.smooth_calibration import smooth_calibration_error
 from calibrant.metrics.variation import ood_detection_probability, total_variation
 
 __all__ = [
@@ -68,6 +71,8 @@ __all__ = [
     "catalogue",
     "classwise_calibration_error",
     "coverage",
+    "coverage_at_error",
+    "debiased_calibration_error",
     "detection_with_rejections",
     "error_rate",
     "expected_calibration_error",
@@ -87,6 +92,7 @@ __all__ = [
     "selective_detection_probability",
     "selective_mmce",
     "selective_risk",
+    "smooth_calibration_error",
     "stream_aurc",
     "stream_calibration_error",
     "stream_risk",

@@ -11,7 +11,19 @@ import numpy as np
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, Indices, array, bin_sums, curve, divide, indices, weighted
+from calibrant.metrics.functional import (
+    Array,
+    Functional,
+    Indices,
+    Terms,
+    absolute_terms,
+    array,
+    bin_sums,
+    curve,
+    divide,
+    indices,
+    weighted,
+)
 
 Binning = Literal["width", "mass"]
 
@@ -57,7 +69,7 @@ def reliability_diagram(
     level, right = confidence_and_correct(confidence, correct)
     value = array(level)
     ones = np.ones((1, len(value)))
-    index = _binner(level, bins, binning)(ones)
+    index = binner(level, bins, binning)(ones)
     sums = [bin_sums(index, w[None], bins)[0] for w in (value, right, ones[0])]
     edges = bin_edges(bins)
     if binning == "mass":
@@ -71,7 +83,7 @@ def reliability_diagram(
 def bin_accuracy(confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width") -> Functional:
     """The accuracies of the reliability diagram, (bins,), NaN where empty: for a band around the diagram."""
     level, right = confidence_and_correct(confidence, correct)
-    assign = _binner(level, bins, binning)
+    assign = binner(level, bins, binning)
 
     def under(weights: Array) -> Array:
         index = assign(weights)
@@ -81,24 +93,35 @@ def bin_accuracy(confidence: Any, correct: Any, bins: int = 15, *, binning: Binn
 
 
 @measure("ECE", "lower", "percent", "expected calibration error of the accepted ID inputs", name="ece", position=12)
+@measure(
+    "ECE, equal mass", "lower", "percent", "ECE of the accepted ID inputs in bins of equal mass",
+    name="ece_mass", options={"binning": "mass"}, show="page", position=60,
+)  # fmt: skip
 @weighted
 def expected_calibration_error(
     confidence: Any, correct: Any, bins: int = 15, *, binning: Binning = "width"
 ) -> Functional:
     """ECE = sum_m |B_m| / n |acc(B_m) - conf(B_m)|, in [0, 1]; bins as in `reliability_diagram`.
 
-    Biased upwards, the more the fewer points a bin has: compare only at equal n and equal bins.
+    Biased upwards, the more the fewer points a bin has: compare only at equal n and equal bins. Its interval is of the
+    binned population ECE, sum_m |E[(c - r) 1(r in B_m)]|, with equal mass in the bins that the sample has.
 
     >>> expected_calibration_error([0.3, 0.9, 0.8], [0, 1, 1], bins=2)
     0.2
     """
     level, right = confidence_and_correct(confidence, correct)
-    assign, residual = _binner(level, bins, binning), right - array(level)
+    assign, residual = binner(level, bins, binning), right - array(level)
 
     def under(weights: Array) -> Array:
         return divide(np.abs(bin_sums(assign(weights), weights * residual, bins)).sum(1), weights.sum(1))
 
-    return Functional((len(residual),), under)
+    def terms(base: Array) -> Callable[..., list[Terms]]:
+        index = assign(base).ravel()
+        return absolute_terms(
+            lambda weights: divide(bin_sums(index, weights * residual, bins), weights.sum(1)[:, None])
+        )(base)
+
+    return Functional((len(residual),), under, terms=terms)
 
 
 @weighted
@@ -111,7 +134,7 @@ def maximum_calibration_error(
     0.3
     """
     level, right = confidence_and_correct(confidence, correct)
-    assign, residual = _binner(level, bins, binning), right - array(level)
+    assign, residual = binner(level, bins, binning), right - array(level)
 
     def under(weights: Array) -> Array:
         index = assign(weights)
@@ -135,17 +158,23 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
     value = array(p)
     index = indices(bin_index(p, checked_bins(bins)))
 
+    def gaps(weights: Array, c: int) -> Array:
+        return bin_sums(index[:, c], weights * ((target == c) - value[:, c]), bins)
+
     def under(weights: Array) -> Array:
         total = np.zeros(len(weights))
         for c in range(value.shape[1]):
-            residual = (target == c) - value[:, c]
-            total += np.abs(bin_sums(index[:, c], weights * residual, bins)).sum(1)
+            total += np.abs(gaps(weights, c)).sum(1)
         return divide(total / value.shape[1], weights.sum(1))
 
-    return Functional((len(value),), under)
+    def all_gaps(weights: Array) -> Array:
+        joined = np.concatenate([gaps(weights, c) for c in range(value.shape[1])], axis=1)
+        return divide(joined / value.shape[1], weights.sum(1)[:, None])
+
+    return Functional((len(value),), under, terms=absolute_terms(all_gaps))
 
 
-def _binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], Indices]:
+def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], Indices]:
     """A function from weights (R, n) to the bin of each point, (n,) or, where the weights decide, (R, n)."""
     checked_bins(bins)
     if binning == "width":

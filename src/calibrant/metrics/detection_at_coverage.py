@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calibrant import checks
 from calibrant.metrics.arguments import acceptance_or_confidence
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, array, weighted
+from calibrant.metrics.functional import Array, Functional, Terms, array, weighted
 from calibrant.metrics.selection import Rule, threshold_rule
 from calibrant.metrics.variation import ConfidencePair, detection_probability, variation_under
 
@@ -131,7 +131,12 @@ def detection_with_rejections(
         masses = pair.histograms(id_weights * inside, ood_weights * outside)
         return system_rate(*masses, id_weights.sum(1), ood_weights.sum(1), corrected=corrected)
 
-    return Functional(pair.sizes, under)
+    def terms(id_weights: Array, ood_weights: Array) -> list[Terms]:
+        masses = pair.histograms(id_weights * inside, ood_weights * outside)
+        p, q = masses[0] / id_weights.sum(1)[:, None], masses[1] / ood_weights.sum(1)[:, None]
+        return [(0.5 + (p - q).sum(1) / 4, ((p - q) / 4)[:, :, None])]
+
+    return Functional(pair.sizes, under, terms=lambda *base: terms)
 
 
 def ood_detection_at_coverage(

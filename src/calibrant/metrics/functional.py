@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ P = ParamSpec("P")
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Bounds = tuple[float | Array, float | Array]
+Terms = tuple[Array, Array]
+"""Of a value that is a sum of norms, under R weightings: what is added to them (R,), and the vectors (R, G, D)."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,22 @@ class Functional:
     """`under(*weights)` maps one (R, n) array of weights per independent sample to R values, shape (R,) or (R, k).
 
     `sizes` holds n for each sample; `bounds` the range in which the true quantity lies, one for all k values or (k,).
+    A measure that is a sum of norms, such as the ECE, has `terms`: `terms(*base)`, with the weights (1, n) of the data
+    themselves, which fix bins and bandwidths, gives a function from weights to the `Terms` of each of its k values.
+    Their norms add up to the value, or where the estimate is bias-corrected, to the one that is not: see `norm_limits`.
+    `covered=False` says that no interval of ours holds its truth as often as it should; it then has none.
     """
 
     sizes: tuple[int, ...]
     under: Callable[..., Array]
     bounds: Bounds = (0.0, 1.0)
+    terms: Callable[..., Callable[..., list[Terms]]] | None = None
+    covered: bool = True
+
+    @property
+    def interval(self) -> Literal["norms", "basic", "none"]:
+        """How its interval is made."""
+        return "none" if not self.covered else "basic" if self.terms is None else "norms"
 
     def value(self, counts: Sequence[Array] | None = None) -> Array:
         """The measure itself: under equal weights, or with `counts` (n,) for each sample where rows stand for many."""
@@ -113,6 +126,16 @@ def mean_of(values: Array, bounds: tuple[float, float]) -> Functional:
         return np.where(weights @ infinite > 0, np.inf, mean) if infinite.any() else mean
 
     return Functional((len(values),), under, bounds)
+
+
+def absolute_terms(vector: Callable[..., Array]) -> Callable[..., Callable[..., list[Terms]]]:
+    """The `terms` of a measure that is the sum of the absolute values of `vector(*weights)`, (R, M)."""
+
+    def under(*weights: Array) -> list[Terms]:
+        parts = vector(*weights)
+        return [(np.zeros(len(parts)), parts[:, :, None])]
+
+    return lambda *base: under
 
 
 def bin_sums(index: Indices, weights: Array, bins: int) -> Array:

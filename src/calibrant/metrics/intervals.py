@@ -21,7 +21,7 @@ def bootstrap(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-    method: Method = "basic",
+    method: Method = "auto",
     groups: Sequence[int] | None = None,
     **options: Any,
 ) -> Interval:
@@ -31,10 +31,11 @@ def bootstrap(
     resampled together: (0, 0, 1) for a function of (confidence, correct, ood_confidence); by default all are.
 
     The basic method reflects the resamples' quantiles about the estimate, [2 e - q_high, 2 e - q_low], cut to the
-    range of the measure. A plug-in ECE or TV lies above the truth, and its resamples lie above it by as much again:
-    percentile intervals then lie too high, while the reflection takes most of the bias out. For the same reason an
-    estimate can lie above its own interval, and a true ECE or TV of exactly 0 is covered
-    far less often than `level`. `method="percentile"` gives [q_low, q_high].
+    range of the measure. Measures that are sums of norms (ECE, TV and their kin) lie above the truth by chance, the
+    more the nearer it is to 0, so that neither the basic interval nor the percentile interval [q_low, q_high] covers
+    them. By default, `method="auto"`, these have the interval of `calibrant.metrics.norm_limits`, which holds the
+    estimate and covers a true 0 too; measures of which no interval is honest have NaN for limits; all others have the
+    basic one.
 
     Resamples in which the measure is undefined (NaN) are left out; if they are more than half, the limits are NaN.
 
@@ -54,7 +55,7 @@ def bootstrap_difference(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-    method: Method = "basic",
+    method: Method = "auto",
     groups: Sequence[int] | None = None,
     **options: Any,
 ) -> Interval:
@@ -86,7 +87,7 @@ def bootstrap_band(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-    method: Method = "basic",
+    method: Method = "auto",
     groups: Sequence[int] | None = None,
     **options: Any,
 ) -> Band:

@@ -15,7 +15,18 @@ from calibrant import checks
 from calibrant.metrics.arguments import confidence_and_correct, fraction, scores
 from calibrant.metrics.bins import bin_index, checked_bins
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, array, bin_sums, curve, divide, indices, mean_of, weighted
+from calibrant.metrics.functional import (
+    Array,
+    Functional,
+    absolute_terms,
+    array,
+    bin_sums,
+    curve,
+    divide,
+    indices,
+    mean_of,
+    weighted,
+)
 from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
 
 _WRONG = "wrong answers among those given, {} of the stream being outliers; to answer an outlier is wrong"
@@ -120,16 +131,24 @@ def stream_calibration_error(
     places = indices(bin_index(level, size)), indices(bin_index(other, size))
     residuals = taken * (right - array(level)), -through * array(other)
 
-    def under(id_weights: Array, ood_weights: Array) -> Array:
+    def gaps_and_given(id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
         shares = (1 - pi) / id_weights.sum(1), pi / ood_weights.sum(1)
         parts = zip(shares, places, (id_weights, ood_weights), residuals)
         gaps = sum(
             part[:, None] * bin_sums(place, weights * residual, size) for part, place, weights, residual in parts
         )
         given = shares[0] * (id_weights @ taken) + shares[1] * (ood_weights @ through)
+        return np.asarray(gaps), given
+
+    def under(*weights: Array) -> Array:
+        gaps, given = gaps_and_given(*weights)
         return divide(np.abs(gaps).sum(1), given)
 
-    return Functional((len(level), len(other)), under)
+    def vector(*weights: Array) -> Array:
+        gaps, given = gaps_and_given(*weights)
+        return divide(gaps, given[:, None])
+
+    return Functional((len(level), len(other)), under, terms=absolute_terms(vector))
 
 
 @measure(

@@ -14,19 +14,25 @@ from typing import Literal
 import numpy as np
 
 from calibrant.metrics.functional import Array, Bounds, Functional, Indices
+from calibrant.metrics.norm_limits import flat, norm_limits
 
-Method = Literal["basic", "percentile"]
+Method = Literal["auto", "basic", "percentile"]
 _ENTRIES = 2**17  # of a block, which then stays in the cache of a processor
 _KEPT = 2**21
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and the limits of its confidence interval."""
+    """An estimate and the limits of its confidence interval, which are NaN where no interval is honest."""
 
     estimate: float
     low: float
     high: float
+
+    @property
+    def shown(self) -> float:
+        """The estimate as it is shown: in the range of the measure, which a bias-corrected estimate can leave."""
+        return min(max(self.estimate, self.low), self.high) if np.isfinite(self.low) else self.estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +59,53 @@ def resampled_band(
     resamples: int,
     level: float,
     seed: int,
-    method: Method = "basic",
+    method: Method = "auto",
 ) -> Band:
     """Intervals of each entry of `functional`; `counts` as of `resampled`, the rest as of `bootstrap`."""
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, not {resamples}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, not {seed}")
-    estimate, draws = functional.value(counts), resampled(functional, counts, resamples=resamples, seed=seed)
-    return Band(estimate, *limits(estimate, draws, level, functional.bounds, method))
+    if method == "auto" and functional.interval == "norms":
+        return _band_of_norms(functional, counts, resamples=resamples, level=level, seed=seed)
+    estimate = functional.value(counts)
+    if method == "auto" and functional.interval == "none":
+        return Band(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+    draws = resampled(functional, counts, resamples=resamples, seed=seed)
+    if method != "auto":
+        return Band(estimate, *limits(estimate, draws, level, functional.bounds, method))
+    return _holding(estimate, *limits(estimate, draws, level), functional.bounds)
+
+
+def _holding(estimate: Array, low: Array, high: Array, bounds: Bounds) -> Band:
+    """The limits, moved out where the estimate lies beyond them, and cut to the range of the measure."""
+    defined = np.isfinite(estimate) & np.isfinite(low) & np.isfinite(high)
+    ends = np.clip(np.fmin(low, estimate), *bounds), np.clip(np.fmax(high, estimate), *bounds)
+    return Band(estimate, *(np.where(defined, end, np.nan) for end in ends))
+
+
+def _band_of_norms(
+    functional: Functional, counts: Sequence[Array] | None, *, resamples: int, level: float, seed: int
+) -> Band:
+    """Intervals of sums of norms, whose terms are resampled instead of their values: see `norm_limits`."""
+    assert functional.terms is not None
+    base = [row[None] for row in (counts or [np.ones(size) for size in functional.sizes])]
+    terms_under, estimate = functional.terms(*base), functional.value(counts)
+
+    def packed(*weights: Array) -> Array:
+        found = terms_under(*weights)
+        return np.concatenate([np.column_stack([smooth, flat(parts)]) for smooth, parts in found], axis=1)
+
+    whole = terms_under(*base)
+    draws = resampled(Functional(functional.sizes, packed), counts, resamples=resamples, seed=seed)
+    columns = np.split(draws, np.cumsum([1 + flat(parts).shape[1] for _, parts in whole])[:-1], axis=1)
+    ends = np.array(
+        [
+            norm_limits((smooth[0], parts[0]), (drawn[:, 0], drawn[:, 1:].reshape(-1, *parts.shape[1:])), level)
+            for (smooth, parts), drawn in zip(whole, columns)
+        ]
+    ).reshape(*estimate.shape, 2)
+    return _holding(estimate, ends[..., 0], ends[..., 1], functional.bounds)
 
 
 def limits(
@@ -83,7 +127,7 @@ def limits(
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), not {level}")
     if method not in ("basic", "percentile"):
-        raise ValueError(f'method must be "basic" or "percentile", not {method!r}')
+        raise ValueError(f'method must be "auto", "basic" or "percentile", not {method!r}')
     usable = (2 * (~np.isnan(draws)).sum(0) >= len(draws)) & np.isfinite(estimate)
     low, high = np.nanquantile(np.where(usable, draws, 0), [(1 - level) / 2, (1 + level) / 2], axis=0)
     if method == "basic":

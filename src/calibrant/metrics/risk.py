@@ -110,6 +110,12 @@ def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) ->
     return Functional((len(value),), under)
 
 
+def risk_under(acceptance: Any, correct: Any) -> tuple[Callable[[Array], tuple[Array, Array]], int]:
+    """A function from weights (R, n) to coverage and risk (R, G) at each of the G distinct acceptances; and n."""
+    value, wrong = _inputs(acceptance, correct)
+    return _curve(value, wrong), len(value)
+
+
 def _inputs(acceptance: Any, correct: Any) -> tuple[Array, Array]:
     value, right = acceptance_and_correct(acceptance, correct)
     return value, 1 - right

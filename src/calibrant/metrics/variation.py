@@ -11,7 +11,7 @@ import numpy as np
 from calibrant import checks
 from calibrant.metrics.bins import bin_index, checked_bins
 from calibrant.metrics.declarations import measure
-from calibrant.metrics.functional import Array, Functional, Indices, bin_sums, divide, indices, weighted
+from calibrant.metrics.functional import Array, Functional, Indices, Terms, bin_sums, divide, indices, weighted
 
 
 @weighted
@@ -26,7 +26,11 @@ def total_variation(id_confidence: Any, ood_confidence: Any, bins: int = 15, *, 
     0.333
     """
     pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
-    return Functional(pair.sizes, lambda *weights: histogram_variation(*pair.histograms(*weights), corrected=corrected))
+
+    def under(*weights: Array) -> Array:
+        return histogram_variation(*pair.histograms(*weights), corrected=corrected)
+
+    return Functional(pair.sizes, under, terms=lambda *base: lambda *weights: [pair.terms(*weights)])
 
 
 @measure(
@@ -51,7 +55,11 @@ def ood_detection_probability(
     def under(*weights: Array) -> Array:
         return detection_probability(*pair.histograms(*weights), corrected=corrected)
 
-    return Functional(pair.sizes, under, (0.5, 1.0))
+    def terms(*weights: Array) -> list[Terms]:
+        smooth, parts = pair.terms(*weights)
+        return [((1 + smooth) / 2, parts / 2)]
+
+    return Functional(pair.sizes, under, (0.5, 1.0), terms=lambda *base: terms)
 
 
 def detection_probability(id_mass: Array, ood_mass: Array, *, corrected: bool) -> Array:
@@ -81,6 +89,11 @@ class ConfidencePair:
     def histograms(self, id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
         """How much weighs in each of M bins, (R, M) twice, under weights (R, n) and (R, k)."""
         return bin_sums(self.id_bins, id_weights, self.bins), bin_sums(self.ood_bins, ood_weights, self.bins)
+
+    def terms(self, id_weights: Array, ood_weights: Array) -> Terms:
+        """The terms of the total variation: (p_m - q_m) / 2."""
+        p, q = (divide(mass, mass.sum(1)[:, None]) for mass in self.histograms(id_weights, ood_weights))
+        return np.zeros(len(p)), ((p - q) / 2)[:, :, None]
 
 
 def confidence_bins(name: str, confidence: Any, bins: int) -> Indices:

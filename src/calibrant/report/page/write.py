@@ -106,7 +106,7 @@ def _table_row(row: Row, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]
         limits = f"{text(interval.low)} to {text(interval.high)}" if interval.low < interval.high else ""
         count = f"{row.accepted_ood:,} of {row.n_ood:,}" if column["counted"] == "ood" and row.ood else ""
         value = "" if interval.estimate != interval.estimate else repr(interval.estimate)
-        cells.append({"value": value, "text": text(interval.estimate), "limits": limits, "count": count})
+        cells.append({"value": value, "text": text(interval.shown), "limits": limits, "count": count})
     return {"system": row.system, "coverage": row.wanted_coverage, "ood": row.ood or "", "cells": cells}
 
 
