@@ -6,6 +6,7 @@ const measures = new Map(P.measures.map((one) => [one.name, one]));
 const slider = $("coverage"), errorBox = $("error"), systemBox = $("system"), oodBox = $("ood");
 const state = { position: P.coverages.length - 1, error: null, shown: new Set(P.shown), every: false, sort: null };
 const edges = Array.from({ length: P.bins + 1 }, (_, m) => m / P.bins);
+// Text is set as text, never as HTML: names come from users.
 const element = (tag, properties = {}, ...children) => {
   const node = Object.assign(document.createElement(tag), properties);
   node.append(...children);
@@ -29,13 +30,14 @@ const threshold = (value) => {
 const whole = (value) => Math.round(value).toLocaleString("en");
 const plain = (measure, value) => (value == null ? "–" : measure?.unit === "number" ? Number(value.toPrecision(4)).toString() : (100 * value).toFixed(1));
 const text = (measure, value) => (measure.unit === "number" || value == null ? plain(measure, value) : percent(value));
-const called = (set) => P.names[set] ?? set;
+const own = (map, key) => (Object.hasOwn(map, key) ? map[key] : undefined); // "constructor" can be the name of a class
+const called = (set) => own(P.names, set) ?? set;
 const listed = (parts) => (parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`);
 
 // What is chosen, and what the system does there.
 const system = () => byName.get(systemBox ? systemBox.value : P.systems[0].name);
 const ood = () => (oodBox ? oodBox.value : P.ood[0] ?? null);
-const outside = (one, set = ood()) => (set ? one.ood[set] : undefined);
+const outside = (one, set = ood()) => (set ? own(one.ood, set) : undefined);
 const at = (values) => (values ? values[state.position] : null);
 const wanted = () => P.coverages[state.position];
 const visible = () => [system(), ...P.systems.filter((one) => state.shown.has(one.name) && one !== system())];
@@ -45,7 +47,7 @@ const curve = (one, name) => (measures.get(name).ood ? outside(one)?.measures[na
 const value = (one, name) => (measures.get(name).at_coverage ? at(curve(one, name)) ?? null : P.table.find((row) => row.system === one.name && row.ood === ood())?.[name] ?? null);
 const wrong = (one) => one.measures.accuracy.map((accuracy) => (accuracy == null ? null : 1 - accuracy));
 const positionOfError = (one, most) => wrong(one).findLastIndex((each) => each != null && each <= most + 1e-9);
-const certified = (one) => (P.certificates[one.name] || []).filter((each) => each.certified);
+const certified = (one) => (own(P.certificates, one.name) || []).filter((each) => each.certified);
 const positionOfThreshold = (one, level) => {
   if (level == null) return P.coverages.length - 1;
   const distance = one.thresholds.map((each) => (each[0] == null ? Infinity : Math.abs(each[0] - level)));

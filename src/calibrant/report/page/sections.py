@@ -69,7 +69,11 @@ class Certified:
     def described(self) -> dict[str, Any]:
         """JSON values; the threshold that accepts everything, -infinity, is None there."""
         finite = self.threshold is not None and math.isfinite(self.threshold)
-        return {**asdict(self), "certified": self.threshold is not None, "threshold": self.threshold if finite else None}
+        return {
+            **asdict(self),
+            "certified": self.threshold is not None,
+            "threshold": self.threshold if finite else None,
+        }
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

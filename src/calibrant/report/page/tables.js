@@ -65,7 +65,7 @@ const table = () => {
 
 // Examples.
 const exampleRows = (kind) =>
-  (P.examples[system().name] || [])
+  (own(P.examples, system().name) || [])
     .filter((one) => one.kind === kind && (kind !== "ood" || one.dataset === ood()))
     .filter((one) => (one.share < wanted() || wanted() === 1) === (kind !== "rejected"))
     .sort((a, b) => b.confidence - a.confidence)
@@ -90,7 +90,7 @@ const examples = () => {
     const items = $(id) ? exampleRows(kind).map(example) : [];
     $(id)?.replaceChildren(...(items.length ? items : [element("li", { className: "none", textContent: "None at this operating point." })]));
   }
-  const ranked = (P.examples[system().name] || []).some((one) => Object.keys(one.ranks).length);
+  const ranked = (own(P.examples, system().name) || []).some((one) => Object.keys(one.ranks).length);
   $("ranks-note").textContent = ranked ? `A percentage beside a score says how many of the ${P.reference} have a lower one; higher outlier scores are more unusual.` : "";
 };
 
@@ -106,7 +106,9 @@ const sources = {
 };
 const csv = (lines) => {
   const names = [...new Set(lines.flatMap(Object.keys))];
-  const quote = (each) => (/[",\r\n]/.test(String(each ?? "")) ? `"${String(each).replaceAll('"', '""')}"` : String(each ?? ""));
+  // Text that a spreadsheet would take for a formula is marked as text.
+  const safe = (each) => (typeof each === "string" && /^[=+@-]/.test(each) && Number.isNaN(Number(each)) ? `'${each}` : String(each ?? ""));
+  const quote = (each) => (/[",\r\n]/.test(safe(each)) ? `"${safe(each).replaceAll('"', '""')}"` : safe(each));
   return [names, ...lines.map((row) => names.map((name) => row[name]))].map((row) => row.map(quote).join(",") + "\n").join("");
 };
 const HEADS = { range: "Confidence", count: "Inputs", accuracy: "Accuracy", low: "Low", high: "High", confidence: "Mean confidence", set: "Data", accepted: "Accepted", rejected: "Rejected", system: "System", measure: "Measure", coverage: "Coverage", value: "Value" };

@@ -29,13 +29,14 @@ const verdict = () => {
   $("threshold-row").hidden = first == null;
   const named = cuts.map((each, i) => (each == null ? "–" : Number(each.toPrecision(6))) + (cuts.length > 1 ? ` (seed ${one.seeds[i]})` : ""));
   $("threshold").textContent = `${one.quantity} ≥ ${named.join(", ")}`;
-  const promises = P.certificates[one.name] || [];
+  const promises = own(P.certificates, one.name) || [];
   $("certificate").hidden = !promises.length;
   $("certificate").replaceChildren(...promises.map((each) => {
     const seed = promises.length > 1 ? ` (seed ${each.seed})` : "";
-    const where = each.threshold == null ? ", answering everything" : ` at ${one.quantity} ≥ ${Number(each.threshold.toPrecision(6))}`;
+    const where = each.threshold == null ? ", answering everything" : `: ${one.quantity} ≥ ${Number(each.threshold.toPrecision(6))}`;
     const head = each.certified ? `Certificate${seed}${where}. ` : `No certificate${seed}. `;
-    return element("p", {}, strong(head), each.sentence);
+    const taken = each.threshold == null ? [] : [" ", element("code", { textContent: each.threshold }), " ", element("button", { type: "button", className: "copy", textContent: "Copy" })];
+    return element("p", {}, strong(head), each.sentence, ...taken);
   }));
   return $("verdict").textContent;
 };
