@@ -1,9 +1,11 @@
 // Charts.
-const line = (color, ...parts) => {
-  const swatch = element("i", { className: "swatch" });
-  swatch.style.background = color ? Charts.hue(color) : "none";
-  return element("div", {}, ...(color ? [swatch] : []), ...parts);
+// One line of a tip or a legend, with a sample of the curve of a system.
+const swatch = (one) => {
+  const sample = element("i", { className: "swatch" }), color = Charts.hue(one.color), [on, off] = one.dash;
+  sample.style.background = on ? `repeating-linear-gradient(90deg, ${color} 0 ${on}px, transparent ${on}px ${on + off}px)` : color;
+  return sample;
 };
+const line = (one, ...parts) => element("div", {}, ...(one ? [swatch(one)] : []), ...parts);
 const whole0 = (number) => `${Math.round(1000 * number) / 10} %`;
 const MAIN = [["wrong", { title: "Wrong among the answers", unit: "percent" }], ...(P.ood.length ? [["ood_acceptance", { title: "Outliers answered", unit: "percent" }]] : [])];
 const others = () => P.measures.filter((one) => one.slides && !["coverage", "accuracy", "ood_acceptance"].includes(one.name));
@@ -19,21 +21,21 @@ const drawLines = (chart) => {
   const { name, about } = places.get(chart), some = series(name);
   const tell = (i) => [
     element("b", { textContent: `Coverage ${percent(P.coverages[i], 0)}` }),
-    ...[...some].filter((one) => one.values[i] != null).sort((a, b) => b.values[i] - a.values[i]).map((one) => line(one.color, P.systems.length > 1 ? `${one.name} ` : "", strong(text(about, one.values[i])))),
+    ...[...some].filter((one) => one.values[i] != null).sort((a, b) => b.values[i] - a.values[i]).map((one) => line(one, P.systems.length > 1 ? `${one.name} ` : "", strong(text(about, one.values[i])))),
   ];
   const yText = about.unit === "number" ? (number) => Number(number.toPrecision(4)).toString() : whole0;
   const direct = Charts.lines(chart, { series: some, xs: P.coverages, position: state.position, xTitle: "Coverage", xText: whole0, yText, tell, pick: choose, zero: about.unit !== "number" });
   chart.parentElement.querySelector(".line-key")?.remove();
-  if (!direct && some.length > 1) chart.after(element("div", { className: "line-key" }, ...some.map((one) => line(one.color, `${one.name} `, strong(text(about, at(one.values)))))));
+  if (!direct && some.length > 1) chart.after(element("div", { className: "line-key" }, ...some.map((one) => line(one, `${one.name} `, strong(text(about, at(one.values)))))));
   chart.previousSibling.lastChild.textContent = name === "ood_acceptance" || measures.get(name)?.ood ? called(ood()) : "";
-  chart.setAttribute("role", "img");
+  chart.setAttribute("role", "group");
   chart.setAttribute("aria-label", `${about.title} against coverage; at ${percent(wanted(), 0)}: ${some.map((one) => `${one.name} ${text(about, at(one.values))}`).join(", ")}`);
 };
 const drawBins = () => {
   const one = system(), bins = binRows(one), all = binRows(one, P.coverages.length - 1);
   const ece = percent(at(one.measures.ece));
   $("reliability-note").textContent = `ECE ${ece} of the accepted`;
-  $("reliability").setAttribute("role", "img");
+  $("reliability").setAttribute("role", "group");
   $("reliability").setAttribute("aria-label", `Accuracy against confidence of what ${one.name} accepts: ECE ${ece}; the numbers are below`);
   const told = (name, bin) => line(null, `${name}: `, strong(percent(bin.accuracy)), ` right (${plain(null, bin.low)} to ${percent(bin.high)}), ${whole(bin.count)} inputs`);
   const tell = (i) => {
@@ -47,8 +49,8 @@ const drawBins = () => {
   const part = (name, bar) => line(null, `${name}: `, strong(percent(bar.accepted)), " accepted, ", strong(percent(bar.rejected)), " rejected");
   const tellShares = (m) => [element("b", { textContent: `Confidence ${range(m)}` }), part(called("id"), up[m]), ...(down ? [part(called(ood()), down[m])] : [])];
   Charts.histogram($("histogram"), { up, down, top, xText: whole0, upName: `${called("id")} ↑`, downName: `${called(ood())} ↓`, tell: tellShares });
-  $("histogram-note").textContent = `${percent(at(one.measures.coverage), 0)} of ${called("id")}${far ? `, ${percent(at(far.measures.ood_acceptance), 0)} of ${called(ood())} accepted` : " accepted"}`;
-  $("histogram").setAttribute("role", "img");
+  $("histogram-note").textContent = `${rounded(at(one.measures.coverage))} of ${called("id")}${far ? `, ${rounded(at(far.measures.ood_acceptance))} of ${called(ood())} accepted` : " accepted"}`;
+  $("histogram").setAttribute("role", "group");
   $("histogram").setAttribute("aria-label", `Accepted and rejected inputs over confidence: ${$("histogram-note").textContent}; the numbers are below`);
 };
 const draw = () => {
@@ -120,9 +122,7 @@ const chips = () => {
   $("chips")?.replaceChildren(legend, ...P.systems.map((one) => {
     const box = element("input", { type: "checkbox", className: "hidden", checked: state.shown.has(one.name) });
     box.addEventListener("change", () => (state.shown[box.checked ? "add" : "delete"](one.name), later()));
-    const swatch = element("i", { className: "swatch" });
-    swatch.style.background = Charts.hue(one.color);
-    return element("label", {}, box, swatch, one.name);
+    return element("label", {}, box, swatch(one), one.name);
   }));
 };
 const copy = (button, content) => {

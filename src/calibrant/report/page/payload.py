@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,7 @@ def page_payload(
         "reference": "test inputs" if evaluations[0].validation is None else "validation inputs",
         "measures": described(bool(sets)),
         "systems": [_system(curve, groups[curve.system], styles[curve.system]) for curve in curves],
-        "examples": {system: [asdict(one) for one in found] for system, found in examples.items()},
+        "examples": {system: [vars(one) for one in found] for system, found in examples.items()},
         "thumbnails": _thumbnails(examples, images),
     }
 

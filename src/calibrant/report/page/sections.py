@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from calibrant.evaluation import Evaluation, threshold_source
 
-Cell = str | int | float | tuple[str, str] | None
-Place = Literal["remedies", "groups", "unknown"]
+SectionCell = str | int | float | tuple[str, str] | None
+SectionPlace = Literal["remedies", "groups", "unknown"]
 MOST_ROWS = 200
 FEW = 1000
 
@@ -36,9 +36,9 @@ class Section:
     title: str
     sentences: Sequence[str] = ()
     columns: Sequence[str] = ()
-    rows: Sequence[Sequence[Cell]] = ()
+    rows: Sequence[Sequence[SectionCell]] = ()
     code: str = ""
-    place: Place = "remedies"
+    place: SectionPlace = "remedies"
 
     def described(self) -> dict[str, Any]:
         """For the template: all cells as text, with what stands below them."""
@@ -76,7 +76,7 @@ class Certified:
         }
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: SectionCell) -> dict[str, Any]:
     if isinstance(cell, tuple):
         return {"text": cell[0], "small": cell[1], "number": True}
     if cell is None or isinstance(cell, str):
