@@ -48,7 +48,7 @@ bench: export MALLOC_TOP_PAD_ = 200000000
 bench: $(STAMP)  ## Measure ratios side by side and write results/bench.json (GROUPS=posterior: only some)
 	$(BIN)/python -m benchmarks $(GROUPS)
 
-demo: $(STAMP)  ## The paper at toy scale, on embedded data: a table and a page
+demo: $(STAMP)  ## Trust and the paper at toy scale, on embedded data: a table and a page
 	$(BIN)/calibrant demo
 
 clean:  ## Remove everything that the other targets made

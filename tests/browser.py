@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,10 +33,21 @@ class Visit:
     def move(self, percent: int) -> None:
         """Put the slider to `percent` and wait until everything has followed."""
         self.page.locator("#coverage").fill(str(percent))
-        self.page.wait_for_function(f"document.getElementById('wanted').textContent === '{percent} %'")
+        self.until(f"document.getElementById('wanted').textContent === '{percent} %'")
 
-    def tile(self, key: str) -> float:
-        return float(self.page.locator(f"#tiles dd[data-key={key}]").get_attribute("data-value"))
+    def until(self, expression: str, argument: Any = None) -> None:
+        """Wait until JavaScript is true; the page forbids the eval that Playwright's own waiting needs."""
+        for _ in range(400):
+            if self.page.evaluate(expression, argument):
+                return
+            self.page.wait_for_timeout(25)
+        raise AssertionError(f"it never came true: {expression}")
+
+    def number(self, key: str, system: str | None = None) -> float:
+        """What the table shows of the chosen system, or of `system`; NaN for a dash."""
+        row = "tr.chosen" if system is None else f'tr[data-system="{system}"]'
+        value = self.page.locator(f"#table {row} td[data-key={key}]").get_attribute("data-value")
+        return float(value) if value else math.nan
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -39,7 +40,15 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     for folder in ("seed-0", "seed-1"):
         assert len(list((root / folder / "predictors").iterdir())) == 18
     page = (root / "report.html").read_text()
-    assert "The paper at toy scale" in page
+    assert "<h1>What a network trained on digits does when it is shown photographs</h1>" in page
+    lead = re.search(r'<p class="lead">(.*?)</p>', page)
+    assert lead
+    assert re.fullmatch(
+        r"Asked to answer 80 % of digits, which it was trained for, a plain network with temperature scaling also"
+        r" answers [\d.]+ % of photographs; the same network with trust answers [\d.]+ % of them\.",
+        lead[1],
+    )
+    assert '"shown":["FNN + trust","FNN + temperature"]' in page
     assert len(page) < 5_000_000
 
     found = json.loads(call("evaluate", root, "--scheme", "SBNN", "--json").out)

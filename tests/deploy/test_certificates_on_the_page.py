@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import html
+import json
+import re
 from pathlib import Path
 
 from calibrant.config.loading import load_settings
@@ -22,5 +23,10 @@ def test_the_page_shows_the_certificate_that_the_predictor_holds(tmp_path: Path)
     certificate = load(run.predictor_path("FNN")).certificate
     assert certificate is not None
     assert describe(run.predictor_path("FNN"))["certificate"] == certificate.sentence()
-    page = html.unescape(report_page([run], tmp_path / "page.html").read_text())
-    assert f"Certificate of FNN: {certificate.sentence()}" in page
+    page = report_page([run], tmp_path / "page.html").read_text()
+    found = re.search(r'id="payload">(.*?)</script>', page, re.DOTALL)
+    assert found
+    (told,) = json.loads(found[1])["certificates"]["FNN"]
+    assert told["sentence"] == certificate.sentence()
+    assert told["certified"] is (certificate.threshold is not None)
+    assert told["threshold"] == certificate.threshold

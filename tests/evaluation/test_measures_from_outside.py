@@ -155,7 +155,7 @@ def test_the_page_shows_it(group: list[Evaluation], tmp_path: Path) -> None:
     assert found
     payload = json.loads(found[1])
     assert {one["name"]: one["unit"] for one in payload["measures"]}["log_odds"] == "number"
-    assert "curve-confident_errors" in payload["charts"]
+    assert {one["name"]: one["slides"] for one in payload["measures"]}["confident_errors"]
     assert "wrong with confidence above 0.9" in path.read_text().partition('id="payload"')[0]
 
 
@@ -167,12 +167,14 @@ def test_the_page_moves_it_with_the_slider(group: list[Evaluation], tmp_path: Pa
     (curves,) = coverage_curves(group, [0.6])
     with opened(path) as visit:
         visit.move(60)
-        assert visit.tile("confident_errors") == pytest.approx(curves.confident_errors.mean(), abs=1e-6)
+        assert visit.number("confident_errors") == pytest.approx(curves.confident_errors.mean(), abs=1e-6)
         odds = float(curves.ood["near"]["log_odds"].mean())
-        assert visit.tile("log_odds") == pytest.approx(odds, abs=1e-6)
-        shown = visit.page.locator("#tiles dd[data-key=log_odds]").text_content()
-        assert float(shown.split()[0].removesuffix("inputs").strip()[:5]) == pytest.approx(odds, rel=1e-2)
-        assert visit.page.get_by_role("button", name="Confident errors").count() == 1
+        assert visit.number("log_odds") == pytest.approx(odds, abs=1e-6)
+        shown = visit.page.locator("#table tr.chosen td[data-key=log_odds]").text_content()
+        assert float(shown) == pytest.approx(odds, rel=1e-3)
+        visit.page.locator("#more-curves summary").click()
+        assert visit.page.locator("#other-curves [data-chart=confident_errors] path.line").count() > 0
+        assert visit.page.locator("#table thead").get_by_text("Confident errors").count() == 1
         assert visit.complaints == []
 
 

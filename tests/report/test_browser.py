@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from synthetic import evaluation
 
 from calibrant import metrics
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
-from calibrant.report import write_page
+from calibrant.report import Certified, write_page
 
 pytestmark = needs_browser
 SYSTEMS = ("FNN", "CBNN", "SCBNN-OCM")
@@ -34,15 +35,20 @@ def path(group: list[Evaluation], rows: list[Row], tmp_path_factory: pytest.Temp
     return write_page(folder / "page.html", group, title="A page", images=images, commands=["make"], summary=rows)
 
 
-def check_numbers(visit: Visit, group: list[Evaluation], system: str, percent: int) -> None:
-    """The tiles against the library's own measures, computed one seed at a time."""
-    some = [one for one in group if one.system == system]
-    chosen = [
-        metrics.selective(one.id.confidence, one.id.correct, one.id.acceptance, coverage=percent / 100) for one in some
+def selected(group: list[Evaluation], system: str, percent: int) -> list[metrics.SelectiveMetrics]:
+    return [
+        metrics.selective(one.id.confidence, one.id.correct, one.id.acceptance, coverage=percent / 100)
+        for one in group
+        if one.system == system
     ]
-    assert visit.tile("coverage") == pytest.approx(np.mean([one.coverage for one in chosen]), abs=1e-6)
-    assert visit.tile("accuracy") == pytest.approx(np.mean([one.accuracy for one in chosen]), abs=1e-6)
-    assert visit.tile("ece") == pytest.approx(np.mean([one.calibration_error for one in chosen]), abs=1e-6)
+
+
+def check_numbers(visit: Visit, group: list[Evaluation], system: str, percent: int) -> None:
+    """The table against the library's own measures, computed one seed at a time."""
+    chosen = selected(group, system, percent)
+    for key, name in (("coverage", "coverage"), ("accuracy", "accuracy"), ("ece", "calibration_error")):
+        expected = np.mean([getattr(one, name) for one in chosen])
+        assert visit.number(key, system) == pytest.approx(expected, abs=1e-6), key
     far = [
         metrics.ood_detection_at_coverage(
             one.id.confidence,
@@ -51,47 +57,93 @@ def check_numbers(visit: Visit, group: list[Evaluation], system: str, percent: i
             one.ood["near"].acceptance,
             coverage=percent / 100,
         )
-        for one in some
+        for one in group
+        if one.system == system
     ]
-    assert visit.tile("ood_acceptance") == pytest.approx(np.mean([one.ood_coverage for one in far]), abs=1e-6)
-    assert visit.tile("system_rate") == pytest.approx(np.mean([one.system_rate for one in far]), abs=1e-6)
+    assert visit.number("ood_acceptance", system) == pytest.approx(np.mean([one.ood_coverage for one in far]), abs=1e-6)
+    assert visit.number("system_rate", system) == pytest.approx(np.mean([one.system_rate for one in far]), abs=1e-6)
+
+
+def verdict(visit: Visit) -> str:
+    return str(visit.page.locator("#verdict").text_content())
+
+
+def test_it_opens_with_a_verdict_at_a_sensible_operating_point(path: Path, group: list[Evaluation]) -> None:
+    with opened(path) as visit:
+        page = visit.page
+        assert page.locator("#wanted").text_content() == "80 %"
+        assert page.locator("#system").input_value() == "SCBNN-OCM"
+        assert re.fullmatch(
+            r"Trust answers above about [\d.]+: \d\d % of inputs, \d\d % right; hand the rest to a person\."
+            r" Of near, \d\d % would be answered, of far \d\d %\.",
+            verdict(visit),
+        )
+        assert page.locator("#beside").text_content().startswith("FNN, asked for the same coverage, answers 80 % of")
+        assert [page.locator("#table tbody th").all_text_contents()] == [["SCBNN-OCM", "FNN"]]
+        for system in ("SCBNN-OCM", "FNN"):
+            check_numbers(visit, group, system, 80)
+        levels = [metrics.threshold_at_coverage(one.id.acceptance, 0.8) for one in group[4:]]
+        copied = page.evaluate(
+            "P => JSON.parse(P.textContent).systems[0].thresholds[79]", page.query_selector("#payload")
+        )
+        assert copied == pytest.approx(levels, rel=1e-12)
+        shown = [float(one) for one in re.findall(r"(0\.\d+) \(seed", page.locator("#threshold").text_content())]
+        assert shown == pytest.approx(levels, rel=1e-5)
+        assert visit.complaints == []
 
 
 def test_the_slider_moves_numbers_that_are_the_librarys(path: Path, group: list[Evaluation]) -> None:
     with opened(path) as visit:
         page = visit.page
-        page.locator("#system").select_option("SCBNN-OCM")
-        assert visit.tile("coverage") == visit.tile("ood_acceptance") == 1  # at full coverage nothing is rejected
+        visit.move(100)
+        assert visit.number("coverage") == visit.number("ood_acceptance") == 1  # at full coverage nothing is rejected
+        assert verdict(visit).startswith("Answer all inputs: ")
+        assert not page.locator("#threshold-row").is_visible()
         for percent in (99, 70, 30):
             visit.move(percent)
             check_numbers(visit, group, "SCBNN-OCM", percent)
-        shown = page.locator("#tiles dd[data-key=accuracy]").text_content()
-        assert shown == f"{100 * visit.tile('accuracy'):.1f} %"
-        page.wait_for_function("document.getElementById('reading').textContent.startsWith('At 30 % coverage')")
-        before = page.locator("#reliability figure[data-key=FNN] small").text_content()
-        page.locator("#reliability figure[data-key=FNN]").scroll_into_view_if_needed()
-        page.wait_for_timeout(200)
-        drawn = page.locator("#reliability figure[data-key=FNN] svg").inner_html()
-        visit.move(90)
-        assert page.locator("#reliability figure[data-key=FNN] small").text_content() != before
-        page.wait_for_function(
-            "old => document.querySelector('#reliability figure[data-key=FNN] svg').innerHTML !== old", arg=drawn
-        )
+            check_numbers(visit, group, "FNN", percent)
+        accuracy = np.mean([one.accuracy for one in selected(group, "SCBNN-OCM", 30)])
+        assert page.locator("#table tr.chosen td[data-key=accuracy]").text_content().startswith(f"{100 * accuracy:.1f}")
+        assert f" {100 * accuracy:.0f} % right;" in verdict(visit)
+        visit.until("document.getElementById('reading').textContent.startsWith('At 30 % coverage: Trust')")
         page.locator("#system").select_option("FNN")
-        page.wait_for_function("document.getElementById('reading').textContent.includes('FNN accepts 90')")
-        check_numbers(visit, group, "FNN", 90)
+        visit.until("document.querySelector('#table tr.chosen th').textContent === 'FNN'")
+        check_numbers(visit, group, "FNN", 30)
         assert visit.complaints == []
         assert [url for url in visit.requests if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
 
 
-def test_the_diagrams_table_holds_the_librarys_bins(path: Path, group: list[Evaluation]) -> None:
+def test_the_operating_point_can_be_chosen_by_the_tolerated_error(path: Path, group: list[Evaluation]) -> None:
     with opened(path) as visit:
+        page = visit.page
+        grid = range(1, 101)
+        errors = [1 - np.mean([one.accuracy for one in selected(group, "SCBNN-OCM", percent)]) for percent in grid]
+        for tolerated in (0.2, 0.15, 0.3):
+            best = max(percent for percent, error in zip(grid, errors) if error <= tolerated + 1e-9)
+            page.locator("#error").fill(f"{100 * tolerated:g}")
+            visit.until("best => document.getElementById('wanted').textContent === `${best} %`", best)
+            assert 1 - visit.number("accuracy") <= tolerated + 1e-6
+        page.locator("#error").fill("0")
+        visit.until("document.getElementById('unreachable').textContent !== ''")
+        assert page.locator("#unreachable").text_content() == "At no coverage are at most 0 % of the answers wrong."
+        visit.move(60)
+        assert page.locator("#error").input_value() == ""
+        assert page.locator("#unreachable").text_content() == ""
+
+
+def test_the_diagrams_table_holds_the_librarys_bins_and_wilsons_intervals(path: Path, group: list[Evaluation]) -> None:
+    from scipy.stats import binomtest
+
+    with opened(path) as visit:
+        visit.page.locator("#system").select_option("CBNN")
         visit.move(50)
         visit.page.locator("details[data-table=reliability] summary").click()
-        values = visit.page.eval_on_selector_all(
-            "details[data-table=reliability] tbody tr",
-            "trs => trs.filter(tr => tr.cells[0].textContent === 'CBNN')"
-            ".map(tr => [...tr.querySelectorAll('[data-name]')].map(td => Number(td.dataset.value)))",
+        values = np.array(
+            visit.page.eval_on_selector_all(
+                "details[data-table=reliability] tbody tr",
+                "trs => trs.map(tr => [...tr.querySelectorAll('[data-name]')].map(td => Number(td.dataset.value)))",
+            )
         )
         kept = [one.id.acceptance >= metrics.threshold_at_coverage(one.id.acceptance, 0.5) for one in group[2:4]]
         diagram = metrics.reliability_diagram(
@@ -100,53 +152,98 @@ def test_the_diagrams_table_holds_the_librarys_bins(path: Path, group: list[Eval
         )
         full = diagram.count > 0
         expected = np.stack([diagram.count, diagram.accuracy, diagram.confidence], axis=1)[full]
-        np.testing.assert_allclose(values, expected, atol=1e-4)
+        np.testing.assert_allclose(values[:, [0, 1, 4]], expected, atol=1e-4)
+        for count, accuracy, low, high, _ in values:
+            if count % 2 == 0 and round(accuracy * count) % 2 == 0:  # two seeds saw the same inputs
+                interval = binomtest(round(accuracy * count / 2), int(count / 2)).proportion_ci(method="wilson")
+                assert (low, high) == pytest.approx((interval.low, interval.high), abs=1e-9)
 
 
-def test_the_slider_answers_to_the_keyboard(path: Path) -> None:
+def test_everything_answers_to_the_keyboard(path: Path) -> None:
     with opened(path) as visit:
         page = visit.page
         page.locator("#coverage").focus()
-        for key, wanted in (("ArrowLeft", "99 %"), ("Home", "1 %"), ("End", "100 %"), ("PageDown", "90 %")):
+        for key, wanted in (("ArrowLeft", "79 %"), ("Home", "1 %"), ("End", "100 %"), ("PageDown", "90 %")):
             page.keyboard.press(key)
-            page.wait_for_function("wanted => document.getElementById('wanted').textContent === wanted", arg=wanted)
+            visit.until("wanted => document.getElementById('wanted').textContent === wanted", wanted)
             assert page.locator("#coverage").get_attribute("aria-valuetext") == wanted
+        chart = page.locator("[data-chart=wrong]")
+        chart.focus()
+        for _ in range(10):
+            page.keyboard.press("ArrowLeft")
+        assert chart.locator(".tip b").text_content() == "Coverage 80 %"
+        assert chart.locator(".tip div").count() == 2
+        page.keyboard.press("Enter")
+        visit.until("document.getElementById('wanted').textContent === '80 %'")
+        page.keyboard.press("Escape")
+        assert not chart.locator(".tip").is_visible()
         assert visit.complaints == []
 
 
-def test_the_table_sorts_and_shows_the_chosen_rows(path: Path, rows: list[Row]) -> None:
+def test_the_rule_at_the_pointer_tells_all_values(path: Path, group: list[Evaluation]) -> None:
+    with opened(path) as visit:
+        page = visit.page
+        chart = page.locator("[data-chart=ood_acceptance]")
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
+        told = chart.locator(".tip").inner_text().splitlines()
+        percent = int(told[0].removeprefix("Coverage ").removesuffix(" %"))
+        found = {line.rpartition(" %")[0].rpartition(" ")[0]: float(line.split()[-2]) for line in told[1:]}
+        for system in ("SCBNN-OCM", "FNN"):
+            some = [one for one in group if one.system == system]
+            cuts = [metrics.threshold_at_coverage(one.id.acceptance, percent / 100) for one in some]
+            share = np.mean([np.mean(one.ood["near"].acceptance >= cut) for one, cut in zip(some, cuts)])
+            assert found[system] == pytest.approx(100 * share, abs=0.051)
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 100)
+        visit.until("p => document.getElementById('wanted').textContent === `${p} %`", percent)
+
+
+def test_one_table_obeys_the_slider_shows_more_on_request_and_marks_the_best(path: Path, rows: list[Row]) -> None:
     with opened(path) as visit:
         page = visit.page
 
         def visible() -> list[str]:
-            return page.eval_on_selector_all(
-                "#all tbody tr:not([hidden])", "trs => trs.map(tr => tr.cells[0].textContent)"
-            )
+            return list(page.locator("#table tbody th").all_text_contents())
 
-        assert visible() == list(SYSTEMS)
-        page.locator("[name=table-coverage][value='0.5']").check()
+        assert page.locator("input[type=radio]").count() == 0
+        page.locator("#every-system").click()
+        visit.until("document.querySelectorAll('#table tbody tr').length === 3")
+        assert len(set(visible())) == 3
         page.locator("#ood").select_option("far")
+        visit.move(50)
         chosen = [row for row in rows if (row.wanted_coverage, row.ood) == (0.5, "far")]
-        heading = page.get_by_role("button", name="Accuracy")
+        heading = page.locator("#table thead").get_by_role("button", name="Accuracy")
         for order, reverse in (("ascending", False), ("descending", True)):
             heading.click()
             expected = sorted(chosen, key=lambda row: row.accuracy.estimate, reverse=reverse)
             assert visible() == [row.system for row in expected]
-            assert page.locator("#all th[aria-sort=" + order + "]").count() == 1
+            assert page.locator("#table th[aria-sort=" + order + "]").count() == 1
         page.keyboard.press("Enter")
-        assert page.locator("#all th[aria-sort=ascending]").count() == 1
+        assert page.locator("#table th[aria-sort=ascending]").count() == 1
+        least = min(chosen, key=lambda row: row.ece.estimate)
+        best = page.locator("#table td.best[data-key=ece]")
+        assert float(best.get_attribute("data-value")) == pytest.approx(least.ece.estimate, abs=1e-6)
+        assert f"{100 * least.ece.low:.1f} to {100 * least.ece.high:.1f}" in best.inner_text()
+        visit.move(51)
+        assert "to" not in page.locator("#table td.best[data-key=ece]").inner_text()  # no interval was computed there
+        page.locator("#every-measure").check()
+        visit.until("document.querySelector('#table td[data-key=aurc]')")
+        row = next(row for row in rows if row.system == "FNN")
+        assert visit.number("aurc", "FNN") == pytest.approx(row.aurc.estimate)
 
 
 def test_systems_can_be_hidden_and_tables_downloaded(path: Path, tmp_path: Path, rows: list[Row]) -> None:
     with opened(path) as visit:
         page = visit.page
-        assert page.locator("#reliability figure").count() == 3
-        page.locator("#chips label", has_text="CBNN").first.click()
-        page.wait_for_function("document.querySelectorAll('#reliability figure').length === 2")
-        page.locator("#chips label", has_text="CBNN").first.click()
-        page.wait_for_function("document.querySelectorAll('#reliability figure svg').length === 3")
-        names = page.eval_on_selector_all("#reliability figure", "boxes => boxes.map(box => box.dataset.key)")
-        assert names == list(SYSTEMS)
+        chart = "document.querySelectorAll('[data-chart=wrong] path.line').length"
+        assert page.evaluate(chart) == 2
+        page.locator("#chips label", has_text="CBNN").last.click()
+        visit.until(f"{chart} === 3")
+        page.locator("#chips label", has_text="FNN").first.click()
+        visit.until(f"{chart} === 2")
+        assert page.locator("#table tbody th").all_text_contents() == ["SCBNN-OCM", "CBNN"]
         with page.expect_download() as download:
             page.locator("[data-csv=table]").click()
         download.value.save_as(tmp_path / "table.csv")
@@ -164,31 +261,95 @@ def test_inputs_are_shown_with_their_pictures(path: Path, group: list[Evaluation
         first = group[0].id
         kept = first.acceptance >= metrics.threshold_at_coverage(first.acceptance, 0.5)
         confident = first.confidence[kept & ~first.correct].max()
-        page.wait_for_function(
+        visit.until(
             "text => document.querySelector('#mistake li').textContent.includes(text)",
-            arg=f"confidence {100 * confident:.1f} %",
+            f"confidence {100 * confident:.1f} %",
         )
         assert page.locator("#mistake img").count() == page.locator("#mistake li").count() == 8
         assert page.locator("#rejected li").count() == 8
         assert page.locator("#ood-examples li").count() == 8
         assert page.locator("#ood-examples img").count() == 0  # no pictures of these were given
+        row = np.flatnonzero(kept & ~first.correct & (first.confidence == confident))[0]
+        rank = np.mean(first.scores["density"] < first.scores["density"][row])
+        assert f"density{100 * rank:.0f} %" in page.locator("#mistake li").first.text_content()
+
+
+CONTRAST = """() => {
+  const parse = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const color = parse(getComputedStyle(node).backgroundColor);
+      if (color.length === 3 || color[3] > 0.9) return color;
+    }
+    return [255, 255, 255];
+  };
+  const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+  const seen = (node) => node.getClientRects().length && !node.closest("noscript, script, .hidden, option");
+  return [...document.querySelectorAll("body *")].filter((node) => seen(node) && hasText(node)).map((node) => {
+    const style = getComputedStyle(node), inside = node.namespaceURI.endsWith("svg");
+    const pair = [light(parse(inside ? style.fill : style.color)), light(ground(node))].sort((a, b) => b - a);
+    return [(pair[0] + 0.05) / (pair[1] + 0.05), node.tagName + " " + node.textContent.slice(0, 40)];
+  }).filter(([ratio]) => ratio < 4.5);
+}"""  # the texts whose contrast is below AA
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_changes_its_theme(path: Path, scheme: str) -> None:
-    with opened(path, viewport={"width": 390, "height": 800}, color_scheme=scheme) as visit:
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_fits_phone_and_desk_in_both_themes(path: Path, scheme: str, width: int) -> None:
+    with opened(path, viewport={"width": width, "height": 800}, color_scheme=scheme) as visit:
         page = visit.page
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
+        page.locator("#every-measure").check()
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.querySelector('.bar').offsetHeight") <= 80
+        assert page.evaluate("document.querySelector('#table').closest('.wide-table').hasAttribute('data-more')")
+        assert page.evaluate(CONTRAST) == []
         paper = "getComputedStyle(document.body).backgroundColor"
         before = page.evaluate(paper)
         assert before == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 26)"}[scheme]
         page.locator("#theme").click()
         assert page.evaluate(paper) != before
+        assert page.evaluate(CONTRAST) == []
         named = "e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label')"
         controls = "[...document.querySelectorAll('input, select, button')]"
         unlabeled = page.evaluate(f"{controls}.filter(e => !({named})).length")
         assert unlabeled == 0
         assert page.evaluate("[...document.querySelectorAll('.chart')].every(e => e.getAttribute('aria-label'))")
+        assert visit.complaints == []
+
+
+def test_it_prints_on_paper(path: Path) -> None:
+    with opened(path, color_scheme="dark") as visit:
+        content = visit.page.pdf(format="A4")
+        assert content.startswith(b"%PDF-")
+        assert 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 8
+        visit.page.emulate_media(media="print")
+        assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not visit.page.locator(".bar").is_visible()
+        assert visit.page.locator("#verdict").is_visible()
+        assert visit.page.evaluate(CONTRAST) == []
+
+
+def test_it_opens_at_the_certified_threshold_or_the_tolerated_error(group: list[Evaluation], tmp_path: Path) -> None:
+    one = replace(group[0], ood={})
+    rows = summarize([one], resampling=Resampling(resamples=20))
+    level = float(np.sort(one.id.acceptance)[::-1][int(0.63 * 500) - 1])
+    made = {"FNN": [Certified(level, "At most 5 % of the answers are wrong.")]}
+    with opened(write_page(tmp_path / "p.html", [one], summary=rows, certificates=made)) as visit:
+        assert visit.page.locator("#wanted").text_content() == "63 %"
+        told = visit.page.locator("#certificate").text_content()
+        assert told.startswith(f"Certificate: confidence ≥ {float(f'{level:.6g}'):g}")
+        assert "At most 5 % of the answers are wrong." in told
+        assert visit.page.locator("#certificate code").text_content() == repr(level)
+    with opened(write_page(tmp_path / "p.html", [one], summary=rows, tolerated_error=0.2)) as visit:
+        best = max(p for p in range(1, 101) if 1 - selected([one], "FNN", p)[0].accuracy <= 0.2 + 1e-9)
+        assert visit.page.locator("#wanted").text_content() == f"{best} %"
+        assert visit.page.locator("#error").input_value() == "20"
+    with opened(write_page(tmp_path / "p.html", [one], summary=rows, coverage=0.4)) as visit:
+        assert visit.page.locator("#wanted").text_content() == "40 %"
 
 
 def test_a_system_without_ood_data_has_a_page_too(group: list[Evaluation], tmp_path: Path) -> None:
@@ -197,6 +358,13 @@ def test_a_system_without_ood_data_has_a_page_too(group: list[Evaluation], tmp_p
     with opened(alone) as visit:
         visit.move(40)
         expected = metrics.selective(one.id.confidence, one.id.correct, coverage=0.4)
-        assert visit.tile("ece") == pytest.approx(expected.calibration_error, abs=1e-6)
-        assert visit.page.locator("#ood").count() == 0
+        assert visit.number("ece") == pytest.approx(expected.calibration_error, abs=1e-6)
+        assert re.fullmatch(
+            r"Trust answers above 0\.\d+: 40 % of inputs, \d\d % right; hand the rest to a person\.", verdict(visit)
+        )
+        for gone in ("#ood", "#system", "#chips", "#beside", "#every-system", "#table tbody th"):
+            assert visit.page.locator(gone).count() == 0
+        visible = visit.page.locator("body").inner_text()
+        assert "systems" not in visible.lower()
+        assert "seed" not in visible.lower()
         assert visit.complaints == []

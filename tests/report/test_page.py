@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from synthetic import evaluation
 from calibrant.config.schemes import Scheme
 from calibrant.evaluation import Resampling, summarize
 from calibrant.files import RunError
-from calibrant.report import Example, pick_examples, write_page
+from calibrant.metrics import Interval
+from calibrant.report import Certified, Example, Section, pick_examples, write_page
 from calibrant.report.page.examples import thumbnail
 from calibrant.report.page.payload import MOST_EXAMPLES, coverage_grid, page_payload
+from calibrant.report.page.sections import not_known
 from calibrant.report.style import line_styles
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
@@ -35,11 +39,12 @@ def test_what_users_write_is_escaped_everywhere(tmp_path: Path) -> None:
     rows = summarize([evil], resampling=FAST)
     path = write_page(
         tmp_path / "p.html", [evil], title=EVIL, notes=[EVIL], settings={EVIL: EVIL}, commands=[EVIL],
-        classes=[EVIL] * 10, summary=rows,
+        classes=[EVIL] * 10, summary=rows, lead=EVIL, names={"id": EVIL}, certificates={EVIL: [Certified(0.5, EVIL)]},
+        sections=[Section(EVIL, [EVIL], [EVIL, EVIL], [(EVIL, (EVIL, EVIL))], EVIL)],
     )  # fmt: skip
     text = path.read_text()
     assert "<img src=x" not in text
-    assert text.count("</script>") == 3
+    assert text.count("</script>") == 2
     assert payload(path)["systems"][0]["name"] == EVIL
     assert payload(path)["examples"][EVIL][0]["predicted"] == EVIL
 
@@ -86,6 +91,100 @@ def test_examples_are_the_most_confident_at_every_position() -> None:
             ]
             shown = sorted((e.confidence for e in inside), reverse=True)[:4]
             assert shown == pytest.approx(best), (coverage, kind)
+
+
+def test_scores_of_examples_are_ranked_among_the_validation_inputs() -> None:
+    one = evaluation("SFNN", n=80, validated=True)
+    assert one.validation is not None
+    for example in pick_examples(one, [0.5]):
+        assert list(example.ranks) == ["selector", "density", "forest"]
+        part = one.id if example.dataset == "id" else one.ood[example.dataset]
+        for name, reference in (("selector", one.validation.selection), ("forest", one.validation.scores["forest"])):
+            value = (part.selection if name == "selector" else part.scores[name])[example.row]
+            assert example.ranks[name] == pytest.approx(np.mean(reference < value), abs=1e-4)
+
+
+def test_a_page_about_one_system_says_nothing_about_several(tmp_path: Path) -> None:
+    one = evaluation("FNN", n=60)
+    alone = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=FAST)).read_text()
+    static = alone.partition('id="payload"')[0]
+    for words in ("ystems", "seed", 'id="system"', 'id="chips"', "<dt>Seeds"):
+        assert words not in static, words
+    group = [one, replace(one, seed=1), replace(one, system="BNN")]
+    both = write_page(tmp_path / "q.html", group, summary=summarize(group, resampling=FAST)).read_text()
+    assert all(words in both for words in ("ystems", "seed", 'id="system"', 'id="chips"', "<dt>Seeds"))
+
+
+def test_the_system_that_the_page_is_about_comes_first_and_then_its_baseline(tmp_path: Path) -> None:
+    group = [evaluation(name, n=60) for name in ("FNN", "BNN", "FNN + temperature", "FNN + trust")]
+    rows = summarize(group, resampling=FAST)
+    found = payload(write_page(tmp_path / "p.html", group, summary=rows, first=["FNN + trust", "FNN + temperature"]))
+    assert found["shown"] == ["FNN + trust", "FNN + temperature"]
+    assert [one["name"] for one in found["systems"]] == ["FNN + trust", "FNN + temperature", "FNN", "BNN"]
+    found = payload(write_page(tmp_path / "p.html", group, summary=rows, names={"far": "photographs"}))
+    assert found["shown"] == ["FNN + trust", "FNN"]
+    assert found["ood"] == ["far", "near"]
+    with pytest.raises(ValueError, match="first names 'CNN', of which there is no evaluation; there are FNN, BNN"):
+        write_page(tmp_path / "p.html", group, summary=rows, first=["CNN"])
+
+
+def test_sections_stand_in_their_places_with_their_tables(tmp_path: Path) -> None:
+    one = evaluation("FNN", n=60)
+    many = Section(
+        "Slices", ["Worst first."], ["Slice", "Inputs", "Error"], [(f"s{i}", 1234, 0.25) for i in range(300)]
+    )
+    sections = [
+        replace(many, place="groups"),
+        Section("Remedies", code="calibrant audit preds.csv"),
+        Section(
+            "Unsaid", ["Nothing about hats."], ["a", "b"], [("x", None), ("y", ("1.5", "1 to 2"))], place="unknown"
+        ),
+    ]
+    path = write_page(tmp_path / "p.html", [one], sections=sections, summary=summarize([one], resampling=FAST))
+    text = path.read_text()
+    order = [
+        ">Remedies<",
+        "Does the confidence mean",
+        "Numbers at this operating point",
+        ">Slices<",
+        "Inputs to look at",
+    ]
+    places = [text.index(words) for words in [*order, "What is not known", ">Unsaid<", "How this was made"]]
+    assert places == sorted(places)
+    assert "s199<" in text
+    assert "s200<" not in text
+    assert "100 more rows are not shown." in text
+    assert '<td class="number">1,234</td>' in text
+    assert '<td class="number">1.5<small>1 to 2</small></td>' in text
+    with pytest.raises(ValueError, match="rows of the section 'Slices' must have 3 cells, not 2"):
+        write_page(path, [one], sections=[replace(many, rows=[("a", 1)])], summary=[])
+
+
+def test_measures_without_an_interval_or_a_value_are_shown_by_a_dash(tmp_path: Path) -> None:
+    one = replace(evaluation("FNN", n=60), ood={})
+    rows = summarize([one], resampling=FAST)
+    bare = [replace(row, measures=dict.fromkeys(row.measures, Interval(math.nan, math.nan, math.nan))) for row in rows]
+    text = write_page(tmp_path / "p.html", [one], summary=bare).read_text()
+    assert '<td class="number">–</td>' in text.partition("<noscript>")[2]
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    few = evaluation("FNN", n=60)
+    told = " ".join(not_known([few], {"near": "letters"}))
+    for words in ("only 60 labeled inputs", "known for letters and far only", "were set on the inputs that judge them"):
+        assert words in told
+    many = [replace(evaluation("FNN", seed, n=1000, validated=True), ood={}) for seed in (0, 1)]
+    assert not_known(many, {}) == [
+        "No outliers were given, so how many inputs unlike these would be answered is not known."
+    ]
+
+
+def test_a_page_is_written_without_any_library_for_charts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("altair", "vl_convert", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    one = evaluation("FNN", n=60)
+    path = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=FAST))
+    assert path.stat().st_size < 300_000
 
 
 def test_examples_name_classes_and_scores() -> None:

@@ -33,10 +33,11 @@ def command(
     resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
-    """All sixteen schemes on embedded data: a table and a page.
+    """What a plain network and trust do with photographs, and all schemes of the paper: a table and a page.
 
-    Four fits, four fine-tunes and eight selectors for each seed, on data that come with the installation; tested on
-    digits, and on letters (near) and photographs (far) that training never saw. About two minutes on two cores.
+    A network for digits, temperature-scaled and with trust, and the paper's sixteen schemes (four fits, four fine-tunes
+    and eight selectors for each seed), on data that come with the installation; tested on digits, and on letters (near)
+    and photographs (far) that training never saw. About two minutes on two cores.
     """
     from calibrant.runs.run import Run
 

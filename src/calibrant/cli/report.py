@@ -26,7 +26,8 @@ def command(
 ) -> None:
     """The page of one or more runs: one HTML file, offline.
 
-    Runs of the same scheme with different seeds are averaged, with intervals over inputs and seeds.
+    It opens with a verdict: which answers to trust, and what becomes of outliers. Runs of the same scheme with
+    different seeds are averaged, with intervals over inputs and seeds.
     """
     from calibrant.deploy.reporting import report_page
     from calibrant.files import writable

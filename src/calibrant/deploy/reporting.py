@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant.config.groups import ReportSettings
 from calibrant.config.loading import Settings
 from calibrant.data import ArrayData
-from calibrant.deploy.saving import describe
+from calibrant.deploy.saving import certificate_of
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
 from calibrant.files import RunError, write_csv
 from calibrant.runs.run import Run
+
+if TYPE_CHECKING:
+    from calibrant.report.page import Certified
 
 
 def table_of(evaluations: Sequence[Evaluation], settings: ReportSettings) -> list[Row]:
@@ -28,30 +31,41 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     write_csv(path, [row.flat() for row in rows])
 
 
+NAMES: Mapping[str, Mapping[str, str]] = {"embedded": {"id": "digits", "far": "photographs", "near": "letters"}}
+"""What the inputs of a data source show, where the names of its sets do not say it."""
+
+
 def report_page(
     runs: Sequence[Run],
     out: str | Path,
     *,
     rows: Sequence[Row] | None = None,
     title: str | None = None,
+    lead: str = "",
     commands: Sequence[str] = (),
 ) -> Path:
     """Write the page of all evaluations of `runs` to `out` and return its path.
 
-    The test images are shown if their data can still be read; `rows` is the table, if it is at hand.
+    The test images are shown if their data can still be read; `rows` is the table, if it is at hand. Of a run with
+    products the page is about the last of them, compared with the others.
     """
     from calibrant.report.page import write_page
 
     evaluations = [evaluation for run in runs for evaluation in run.evaluations()]
-    settings = runs[0].settings
+    settings, systems = runs[0].settings, list(dict.fromkeys(one.system for one in evaluations))
     rows = table_of(evaluations, settings.report) if rows is None else rows
     images, classes, notes = _inputs(settings, evaluations[0])
     made = [str(run.record["command"]) for run in runs]
+    about = systems[0] if len(systems) == 1 else f"{len(systems)} systems"
     return write_page(
         out,
         evaluations,
-        title=title or f"{settings.data.source}: {len({one.system for one in evaluations})} schemes",
-        notes=[*notes, *_certificates(runs)],
+        title=title or f"{about} on {settings.data.source}",
+        lead=lead,
+        notes=notes,
+        certificates=_certificates(runs),
+        first=[name for name in reversed(runs[0].products) if name in systems],
+        names=NAMES.get(settings.data.source),
         settings=json.loads(settings.model_dump_json()),
         commands=[*dict.fromkeys(command for command in [*made, *commands] if command)],
         images=images,
@@ -61,14 +75,18 @@ def report_page(
     )
 
 
-def _certificates(runs: Sequence[Run]) -> list[str]:
-    """What was certified of the predictors of `runs`, one sentence each."""
-    found = []
+def _certificates(runs: Sequence[Run]) -> dict[str, list[Certified]]:
+    """What was certified of the predictors of `runs`, by system."""
+    from calibrant.report.page import Certified
+
+    found: dict[str, list[Certified]] = {}
     for run in runs:
         for system in (*map(str, run.schemes), *run.products):
             folder = run.predictor_path(system)
-            about = describe(folder).get("certificate") if folder.is_dir() else None
-            found += [] if about is None else [f"Certificate of {system}: {about}"]
+            made = certificate_of(folder) if folder.is_dir() else None
+            if made is not None:
+                entry = Certified(made.threshold, made.sentence(), run.settings.seed)
+                found.setdefault(system, []).append(entry)
     return found
 
 

@@ -127,6 +127,11 @@ def describe(folder: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
 
 
+def certificate_of(folder: str | Path) -> Certificate | None:
+    """What was certified of the predictor saved in `folder`."""
+    return _certificate(_read_record(Path(folder)))
+
+
 def _threshold(folder: Path, record: Mapping[str, Any]) -> Any:
     """The threshold in force: the predictor's own, or the selector's."""
     if record["threshold"] is not None or record["selector"] is None:

@@ -24,7 +24,9 @@ SIDE = 64
 class Example:
     """One input of the set `dataset` ("id" or the name of an OOD set), in row `row` of it.
 
-    It is accepted at a wanted coverage c just where c > `share`, or c = 1.
+    It is accepted at a wanted coverage c just where c > `share`, or c = 1. `scores` are the selector's and the
+    detectors'; `ranks` say of each what share of the validation inputs (of the ID inputs, where there are none) has a
+    lower one.
     """
 
     kind: Kind
@@ -35,6 +37,7 @@ class Example:
     confidence: float
     share: float
     scores: Mapping[str, float] = field(default_factory=dict)
+    ranks: Mapping[str, float] = field(default_factory=dict)
 
 
 def pick_examples(
@@ -42,15 +45,35 @@ def pick_examples(
 ) -> list[Example]:
     """All inputs that are among the `shown` most confident of their kind at one of `coverages` at least."""
     inside = evaluation.id
+    ranks = _Ranks(evaluation.validation or inside)
     share, right = share_above(evaluation, inside), inside.correct
-    found = _examples("mistake", "id", inside, share, _leading(inside, ~right, share, coverages, True, shown), classes)
+    early = _leading(inside, ~right, share, coverages, True, shown)
+    found = _examples("mistake", "id", inside, share, early, classes, ranks)
     late = _leading(inside, right, share, coverages, False, shown)
-    found += _examples("rejected", "id", inside, share, late, classes)
+    found += _examples("rejected", "id", inside, share, late, classes, ranks)
     for name, outside in evaluation.ood.items():
         share = share_above(evaluation, outside)
-        first = _leading(outside, np.ones(len(outside), bool), share, coverages, True, shown)
-        found += _examples("ood", name, outside, share, first, classes)
+        early = _leading(outside, np.ones(len(outside), bool), share, coverages, True, shown)
+        found += _examples("ood", name, outside, share, early, classes, ranks)
     return found
+
+
+def _scores(outcome: Predictions) -> dict[str, Any]:
+    return {**({} if outcome.selection is None else {"selector": outcome.selection}), **outcome.scores}
+
+
+class _Ranks:
+    """What share of reference inputs has a lower score."""
+
+    def __init__(self, reference: Predictions) -> None:
+        self.sorted = {name: np.sort(values) for name, values in _scores(reference).items()}
+
+    def of(self, scores: Mapping[str, float]) -> dict[str, float]:
+        return {
+            name: round(float(np.searchsorted(self.sorted[name], value) / len(self.sorted[name])), 4)
+            for name, value in scores.items()
+            if name in self.sorted
+        }
 
 
 def _leading(
@@ -72,28 +95,26 @@ def _leading(
 
 
 def _examples(
-    kind: Kind, dataset: str, outcome: Predictions, share: Array, rows: list[int], classes: Sequence[str] | None
+    kind: Kind,
+    dataset: str,
+    outcome: Predictions,
+    share: Array,
+    rows: list[int],
+    classes: Sequence[str] | None,
+    ranks: _Ranks,
 ) -> list[Example]:
     def named(value: Any) -> str:
         return classes[int(value)] if classes is not None and 0 <= int(value) < len(classes) else str(int(value))
 
-    def scores(row: int) -> dict[str, float]:
-        own = {} if outcome.selection is None else {"selector": float(outcome.selection[row])}
-        return {**own, **{name: float(score[row]) for name, score in outcome.scores.items()}}
-
-    return [
-        Example(
-            kind,
-            dataset,
-            row,
-            None if outcome.labels is None else named(outcome.labels[row]),
-            named(outcome.predicted[row]),
-            float(outcome.confidence[row]),
-            float(share[row]),
-            scores(row),
-        )
-        for row in rows
-    ]
+    columns = _scores(outcome)
+    found = []
+    for row in rows:
+        label = None if outcome.labels is None else named(outcome.labels[row])
+        scores = {name: values[row].item() for name, values in columns.items()}
+        confidence, before = float(outcome.confidence[row]), float(share[row])
+        said = named(outcome.predicted[row])
+        found.append(Example(kind, dataset, row, label, said, confidence, before, scores, ranks.of(scores)))
+    return found
 
 
 def thumbnail(image: Any) -> str | None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
-from calibrant.metrics import selective_risk
 from calibrant.metrics.declarations import DeclaredMeasure, catalogue
-from calibrant.metrics.functional import Array, functional_of
+from calibrant.metrics.functional import Array
+from calibrant.predictions import Predictions
 from calibrant.report.page.examples import Example, pick_examples, thumbnail
 from calibrant.report.style import LineStyle, title
 
@@ -26,7 +25,7 @@ def coverage_grid(systems: int, ood_sets: int, bins: int) -> list[float]:
     """The slider's positions: every percent, or fewer where many systems would make the page too large."""
     moving = [measure for measure in catalogue().values() if measure.at_coverage]
     outside = sum(measure.ood for measure in moving)
-    each = 3 * bins + 6 + len(moving) - outside + ood_sets * (bins + 2 + outside)
+    each = 3 * bins + 7 + len(moving) - outside + ood_sets * (bins + 2 + outside)
     for steps in _STEPS:
         if systems * each * steps <= MOST_NUMBERS:
             return [position / steps for position in range(1, steps + 1)]
@@ -44,10 +43,18 @@ def page_payload(
     images: Mapping[str, Any],
     classes: Sequence[str] | None,
     rows: Mapping[str, Sequence[Example]] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """JSON values: per system everything that the slider moves, at every position; the example inputs; thumbnails."""
+    """JSON values: per system everything that the slider moves, at every position; the example inputs; thumbnails.
+
+    OOD sets come in the order of `names`.
+    """
     groups = by_system(evaluations)
-    sets = list(dict.fromkeys(name for one in evaluations for name in one.ood))
+    known = list(names or ())
+    sets = sorted(
+        dict.fromkeys(name for one in evaluations for name in one.ood),
+        key=lambda name: known.index(name) if name in known else len(known),
+    )
     grid = coverage_grid(len(groups), len(sets), bins)
     curves = coverage_curves(evaluations, grid, bins=bins)
     examples = _examples(groups, grid, classes, rows)
@@ -55,9 +62,10 @@ def page_payload(
         "coverages": grid,
         "bins": bins,
         "ood": sets,
+        "reference": "test inputs" if evaluations[0].validation is None else "validation inputs",
         "measures": described(bool(sets)),
         "systems": [_system(curve, groups[curve.system], styles[curve.system]) for curve in curves],
-        "examples": {system: [asdict(one) for one in found] for system, found in examples.items()},
+        "examples": {system: [vars(one) for one in found] for system, found in examples.items()},
         "thumbnails": _thumbnails(examples, images),
     }
 
@@ -70,10 +78,10 @@ def _system(curve: Curves, group: list[Evaluation], style: LineStyle) -> dict[st
         "width": style.width,
         "seeds": list(curve.seeds),
         "id_inputs": group[0].id.total,
-        "threshold_from": curve.threshold_from,
+        "quantity": _quantity(group[0].id),
+        "thresholds": [[_plain(value) for value in column] for column in curve.threshold.T],
         "accepted": _mean(curve.accepted),
         "measures": {name: _mean(values) for name, values in curve.measures.items()},
-        "risk": _mean(np.stack([_risk(one, curve.coverages) for one in group])),
         "count": _whole(curve.sums[0]),
         "confidence": [_numbers(row, 4) for row in curve.sums[1]],
         "correct": _whole(curve.sums[2]),
@@ -109,17 +117,23 @@ def _slides(measure: DeclaredMeasure) -> bool:
 def _counted(measure: DeclaredMeasure) -> str:
     if measure.arrays == ("accepted",):
         return "id"
-    return "ood" if measure.arrays == ("ood_accepted",) or (measure.ood and measure.among_accepted) else ""
+    return "ood" if measure.arrays == ("ood_accepted",) else ""
 
 
-def _risk(evaluation: Evaluation, coverages: Array) -> Array:
-    inside = evaluation.id
-    return functional_of(selective_risk, inside.acceptance, inside.correct, coverages.tolist()).value([inside.weights])
+def _quantity(outcome: Predictions) -> str:
+    """What the threshold is compared with."""
+    if outcome.selection is None:
+        return "confidence"
+    return "selector output" if outcome.trust is None else "trust"
 
 
 def _mean(values: Array) -> list[float | None]:
     """The mean over seeds (S, G); undefined where it is undefined for one of them."""
     return _numbers(values.mean(0), 6)
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _numbers(values: Iterable[float], digits: int) -> list[float | None]:

@@ -1,27 +1,29 @@
-"""Putting the page together: numbers, charts, template, one file."""
+"""Putting the page together: numbers, template, style and scripts in one file.
+
+The charts are drawn by `charts.js`, which is our own: no library is needed to write or to read a page.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from calibrant.evaluation import Evaluation, Row, by_system, summarize
-from calibrant.evaluation.summary import MISSING
 from calibrant.metrics.declarations import catalogue
-from calibrant.report.page.charts import chart_specs, javascript
 from calibrant.report.page.examples import Example
 from calibrant.report.page.payload import page_payload
+from calibrant.report.page.sections import Certified, Section, not_known
 from calibrant.report.style import line_styles
 
+SCRIPTS = ("charts.js", "numbers.js", "verdict.js", "tables.js", "page.js")  # one scope, in this order
 LARGEST = 5_000_000
 LONGEST_TEXT = 100_000
-PAPER_CHOICE = ("FNN", "CFNN", "BNN", "CBNN", "SFNN", "SBNN-OCM", "SCBNN-OCM")
-MOST_SHOWN = 8
-RISK = {"name": "risk", "title": "Error rate of the accepted (risk)", "unit": "percent", "ood": False}
+PACKAGES = ("calibrant", "torch", "numpy", "scikit-learn")
 
 
 def write_page(
@@ -29,7 +31,14 @@ def write_page(
     evaluations: Sequence[Evaluation],
     *,
     title: str = "Calibration report",
+    lead: str = "",
     notes: Sequence[str] = (),
+    sections: Sequence[Section] = (),
+    certificates: Mapping[str, Sequence[Certified]] | None = None,
+    first: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    coverage: float = 0.8,
+    tolerated_error: float | None = None,
     settings: Mapping[str, Any] | None = None,
     commands: Sequence[str] = (),
     images: Mapping[str, Any] | None = None,
@@ -40,25 +49,46 @@ def write_page(
 ) -> Path:
     """Write one HTML file, under 5 MB, that shows the evaluations; returns its path.
 
-    `notes`: sentences for the top. `settings` (JSON values) and `commands`: how the results came about. `images`: by
-    "id" or the name of an OOD set, an array or data set whose entry i is the image of row i. `classes`: names of the
-    classes. `examples`: by system, inputs to show instead of those that the page picks itself. `summary`: the rows of
-    `summarize`, if they are at hand.
+    Args:
+        path: the file.
+        evaluations: what is shown.
+        title: its heading.
+        lead: one sentence below the title that says what was done.
+        notes: findings in sentences, shown behind the verdict.
+        sections: more sections, such as remedies, slices and classes.
+        certificates: by system, what was certified, one entry per seed.
+        first: the systems that are compared at first, the one that the page is about before its baselines; by
+            default the last system of `evaluations` and the first.
+        names: what to call the data sets, by "id" or the name of an OOD set, as `{"id": "digits"}`; OOD sets are shown
+            in this order.
+        coverage: the page opens at the threshold that was certified; if there is none at the largest coverage with at
+            most `tolerated_error` wrong answers, where that is given; else at this coverage.
+        tolerated_error: see `coverage`.
+        settings: JSON values: how the results came about.
+        commands: the same, as command lines.
+        images: by "id" or the name of an OOD set, an array or data set whose entry i is the image of row i.
+        classes: names of the classes.
+        examples: by system, inputs to show instead of those that the page picks itself.
+        summary: the rows of `summarize`, if they are at hand.
+        bins: number of confidence bins.
     """
     rows = list(summarize(evaluations, bins=bins) if summary is None else summary)
-    styles = line_styles(list(by_system(evaluations)))
-    payload = page_payload(evaluations, styles, bins=bins, images=images or {}, classes=classes, rows=examples)
-    payload["table"] = [row.flat() for row in rows]
-    drawn = [one for one in payload["measures"] if one["slides"] and one["counted"] != "id"]  # coverage is the x-axis
-    payload["curves"] = [*drawn, RISK]
-    payload["charts"] = chart_specs(styles, payload["curves"], ood=bool(payload["ood"]))
-    payload["shown"] = _shown(list(styles))
+    called = {"id": "inputs", **(names or {})}
+    chosen = _first(list(by_system(evaluations)), first)
+    ordered = sorted(evaluations, key=lambda one: chosen.index(one.system) if one.system in chosen else len(chosen))
+    styles = line_styles(list(by_system(ordered)))
+    payload = page_payload(ordered, styles, bins=bins, images=images or {}, classes=classes, rows=examples, names=names)
+    payload |= {"table": [row.flat() for row in rows], "shown": chosen, "names": called}
+    payload |= {"start": {"coverage": coverage, "error": tolerated_error}, "certificates": _promises(certificates)}
     content = _render(
         title=title,
+        lead=lead,
         notes=list(notes),
-        rows=[_table_row(row, payload["measures"]) for row in rows],
+        sections=[section.described() for section in sections],
+        unknown=not_known(evaluations, called),
+        rows=[_table_row(row, payload["measures"]) for row in payload["table"]],
         payload=payload,
-        facts=_facts(evaluations),
+        facts=_facts(evaluations, called),
         settings=_text(settings),
         commands=list(commands),
         versions=_versions(),
@@ -88,8 +118,7 @@ def _render(*, payload: Mapping[str, Any], **context: Any) -> str:
         payload=payload,
         data=_json(payload),
         style=(folder / "page.css").read_text(encoding="utf-8"),
-        script=(folder / "page.js").read_text(encoding="utf-8"),
-        vega=javascript(),
+        script="".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS),
     )
 
 
@@ -99,36 +128,44 @@ def _json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _table_row(row: Row, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _first(systems: list[str], wanted: Sequence[str]) -> list[str]:
+    """The systems that are compared at first."""
+    unknown = [name for name in wanted if name not in systems]
+    if unknown:
+        raise ValueError(f"first names {unknown[0]!r}, of which there is no evaluation; there are {', '.join(systems)}")
+    return list(dict.fromkeys(wanted or (systems[-1], systems[0])))
+
+
+def _promises(certificates: Mapping[str, Sequence[Certified]] | None) -> dict[str, list[dict[str, Any]]]:
+    return {name: [one.described() for one in some] for name, some in (certificates or {}).items()}
+
+
+def _table_row(row: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One line of the table for browsers without scripts."""
     known, cells = catalogue(), []
     for column in columns:
-        interval, text = row.measures.get(column["name"], MISSING), known[column["name"]].text
-        limits = f"{text(interval.low)} to {text(interval.high)}" if interval.low < interval.high else ""
-        count = f"{row.accepted_ood:,} of {row.n_ood:,}" if column["counted"] == "ood" and row.ood else ""
-        value = "" if interval.estimate != interval.estimate else repr(interval.estimate)
-        cells.append({"value": value, "text": text(interval.shown), "limits": limits, "count": count})
-    return {"system": row.system, "coverage": row.wanted_coverage, "ood": row.ood or "", "cells": cells}
+        text, limits = known[column["name"]].text, [row[f"{column['name']}_{end}"] for end in ("low", "high")]
+        value = row[column["name"]]
+        wide = None not in limits and limits[0] < limits[1]
+        small = f"{text(limits[0])} to {text(limits[1])}" if wide else ""
+        if value is not None and None not in limits:
+            value = min(max(value, limits[0]), limits[1])
+        cells.append({"text": text(math.nan if value is None else value), "small": small})
+    return {"system": row["system"], "coverage": row["wanted_coverage"], "ood": row["ood"] or "", "cells": cells}
 
 
-def _shown(names: list[str]) -> list[str]:
-    """The systems drawn at first: all, or of many the paper's choice, or the first few."""
-    if len(names) <= MOST_SHOWN:
-        return names
-    chosen = [name for name in names if name in PAPER_CHOICE]
-    return chosen if len(chosen) > 2 else names[:MOST_SHOWN]
-
-
-def _facts(evaluations: Sequence[Evaluation]) -> list[tuple[str, str]]:
-    """What the numbers are of: name and value."""
+def _facts(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the numbers are of: name and value; of one system or one seed nothing is counted."""
     first = evaluations[0]
-    seeds = sorted({one.seed for one in evaluations})
-    facts = [("Systems", f"{len(by_system(evaluations))}"), ("Seeds", ", ".join(map(str, seeds)))]
-    facts.append(("ID test inputs", f"{first.id.total:,}"))
-    facts += [(f"OOD inputs, {name}", f"{outcome.total:,}") for name, outcome in first.ood.items()]
+    systems, seeds = len(by_system(evaluations)), sorted({one.seed for one in evaluations})
+    facts = [("Systems", f"{systems}")] if systems > 1 else []
+    facts += [("Seeds", ", ".join(map(str, seeds)))] if len(seeds) > 1 else []
+    facts.append(("Test inputs", f"{first.id.total:,}"))
+    facts += [(f"Outliers, {names.get(name, name)}", f"{outcome.total:,}") for name, outcome in first.ood.items()]
     if first.validation is not None:
         facts.append(("Validation inputs, which set the thresholds", f"{first.validation.total:,}"))
     else:
-        facts.append(("Thresholds", "set on the ID test inputs themselves"))
+        facts.append(("Thresholds", "set on the test inputs themselves"))
     facts += [(str(key), str(value)) for key, value in first.metadata.items() if isinstance(value, str | int | float)]
     return facts
 
@@ -143,6 +180,12 @@ def _text(settings: Mapping[str, Any] | None) -> str:
 
 
 def _versions() -> list[tuple[str, str]]:
-    packages = ("calibrant", "torch", "numpy", "scikit-learn", "altair")
-    installed = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions(name=None)}
-    return [("Python", platform.python_version()), *((name, installed[name]) for name in packages if name in installed)]
+    found = [(name, _version(name)) for name in PACKAGES]
+    return [("Python", platform.python_version()), *((name, version) for name, version in found if version)]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,65 @@
+// The verdict.
+const answered = (one) =>
+  P.ood.map((set) => {
+    const share = at(outside(one, set)?.measures.ood_acceptance);
+    return { name: called(set), share: share === 0 ? "none" : share === 1 ? "all" : rounded(share) };
+  });
+const ofOutliers = (one) => {
+  const [first, ...more] = answered(one);
+  return first ? ` Of ${first.name}, ${first.share} would be answered${more.map(({ name, share }) => `, of ${name} ${share}`).join("")}.` : "";
+};
+const levels = (one) => at(one.thresholds);
+const verdict = () => {
+  const one = system(), accuracy = at(one.measures.accuracy), cuts = levels(one), first = cuts[0];
+  const kept = rounded(at(one.measures.coverage)), what = called("id");
+  const parts = [];
+  if (accuracy == null) parts.push(strong("No answer reaches this threshold."), " Choose a larger coverage.");
+  else if (first == null) parts.push(strong(`Answer all ${what}`), ": ", strong(rounded(accuracy)), " right.", ofOutliers(one));
+  else {
+    const mean = cuts.reduce((sum, each) => sum + each, 0) / cuts.length, about = cuts.length > 1 ? "about " : "";
+    parts.push("Trust answers above ", strong(about + threshold(mean)), `: `, strong(kept), ` of ${what}, `, strong(rounded(accuracy)), " right; hand the rest to a person.", ofOutliers(one));
+  }
+  $("verdict").replaceChildren(...parts);
+  const beside = visible().slice(1, 2).map((other) => {
+    const far = listed(answered(other).map(({ name, share }) => `${share} of ${name}`));
+    const kept = `${rounded(at(other.measures.coverage))} of ${what}, ${rounded(at(other.measures.accuracy))} right`;
+    return `${other.name}, asked for the same coverage, answers ${kept}${far ? `, and ${far}` : ""}.`;
+  });
+  if ($("beside")) $("beside").textContent = beside.join(" ");
+  $("threshold-row").hidden = first == null;
+  const named = cuts.map((each, i) => (each == null ? "–" : Number(each.toPrecision(6))) + (cuts.length > 1 ? ` (seed ${one.seeds[i]})` : ""));
+  $("threshold").textContent = `${one.quantity} ≥ ${named.join(", ")}`;
+  const promises = own(P.certificates, one.name) || [];
+  $("certificate").hidden = !promises.length;
+  $("certificate").replaceChildren(...promises.map((each) => {
+    const seed = promises.length > 1 ? ` (seed ${each.seed})` : "";
+    const where = each.threshold == null ? ", answering everything" : `: ${one.quantity} ≥ ${Number(each.threshold.toPrecision(6))}`;
+    const head = each.certified ? `Certificate${seed}${where}. ` : `No certificate${seed}. `;
+    const taken = each.threshold == null ? [] : [" ", element("code", { textContent: each.threshold }), " ", element("button", { type: "button", className: "copy", textContent: "Copy" })];
+    return element("p", {}, strong(head), each.sentence, ...taken);
+  }));
+  return $("verdict").textContent;
+};
+const strip = (name, right, bad) => {
+  const part = (kind, share) => {
+    const node = element("i", { className: kind });
+    node.style.width = `${100 * Math.max(0, share)}%`;
+    return node;
+  };
+  const answeredShare = right + bad, told = `${name}: ${percent(right)} answered right, ${percent(bad)} answered wrong, ${percent(1 - answeredShare)} handed to a person`;
+  const track = element("span", { className: "track" }, part("right", right), part("wrong", bad), part("hand", 1 - answeredShare));
+  track.setAttribute("role", "img");
+  track.setAttribute("aria-label", told);
+  return element("div", { className: "strip" }, element("span", { className: "strip-name", textContent: name }), track, element("span", { className: "strip-value", textContent: percent(answeredShare, answeredShare > 0 && answeredShare < 0.1 ? 1 : 0) }));
+};
+const strips = () => {
+  const some = visible().slice(0, 2);
+  $("strips").replaceChildren(...some.map((one) => {
+    const kept = at(one.measures.coverage) ?? 0, accuracy = at(one.measures.accuracy) ?? 0;
+    const block = element("div", { className: "strip-block" });
+    if (P.systems.length > 1) block.append(element("p", { className: "strip-title", textContent: one.name }));
+    block.append(strip(called("id"), kept * accuracy, kept * (1 - accuracy)));
+    for (const set of P.ood) block.append(strip(called(set), 0, at(outside(one, set)?.measures.ood_acceptance) ?? 0));
+    return block;
+  }));
+};
