@@ -19,6 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant.adapters.calling import called_with
+from calibrant.adapters.compiled import usable
+from calibrant.adapters.outputs import logits_of
 from calibrant.posteriors.ensemble import Ensemble
 
 
@@ -65,20 +68,22 @@ class Posterior(nn.Module):
     interruption has to be in parameters and buffers, whose shapes stay as the constructor makes them.
 
     A family's constructor takes the module, and keywords with defaults, which become its options
-    (`posterior.options` in the settings).
+    (`posterior.options` in the settings). The module is taken as it is, without a copy, so that training changes it;
+    of one behind `torch.compile`, the module inside: compile the posterior instead.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.module = usable(module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's output at one draw of theta."""
+        """The module's output at one draw of theta, as it is; a batch that is a mapping is passed by name."""
+        args, kwargs = called_with(self.module, args, kwargs)
         return self.module(*args, **kwargs)
 
     def logits(self, inputs: Any, draws: int = 1) -> Tensor:
-        """Logits (S, B, C) at S = `draws` draws of theta."""
-        outputs = [self(inputs) for _ in range(draws)]
+        """Logits (S, B, C) at S = `draws` draws of theta, wherever they are in the module's output."""
+        outputs = [logits_of(self(inputs), inputs) for _ in range(draws)]
         return outputs[0][None] if draws == 1 else torch.stack(outputs)
 
     def kl(self) -> Tensor | None:
