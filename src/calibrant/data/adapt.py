@@ -158,7 +158,17 @@ def as_data(X: Any, y: Any = None) -> ArrayData | DatasetData | DataLoader[Any]:
         if y is not None:
             raise DataError(f"y must not be given beside a {type(X).__name__}, which holds its own labels")
         return X if isinstance(X, (ArrayData, DatasetData, DataLoader)) else _from_dataset(X)
-    return _from_arrays(X, y)
+    return _from_dataset(X) if y is None and _holds_mappings(X) else _from_arrays(X, y)
+
+
+def _holds_mappings(X: Any) -> bool:
+    """Whether `X` is a sequence of examples that are mappings: a list, or a data set of Hugging Face."""
+    if isinstance(X, (Mapping, Tensor, np.ndarray)) or not hasattr(X, "__getitem__") or not hasattr(X, "__len__"):
+        return False
+    try:
+        return isinstance(X[0], Mapping)
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def loader_batches(loader: Any) -> Iterator[tuple[Any, Tensor | None]]:

@@ -16,7 +16,7 @@ from calibrant.posteriors.base import Posterior
 class ObjectiveLoss:
     """Mixin that gives a `transformers.Trainer` its loss: `class Mine(ObjectiveLoss, Trainer): ...`.
 
-    `model` is a posterior, such as `MeanField(model)`, or an ordinary model; `objective` says which terms there are, and
+    `model` is a posterior, such as `MeanField(model)`, or an ordinary model; `objective` says which terms there are;
     `outliers` yields batches of unlabeled outliers for OCM, again and again. What `Trainer` logs has the mean of every
     term since it logged last. While evaluating, the loss is the cross-entropy at one draw of theta.
     """
@@ -29,11 +29,9 @@ class ObjectiveLoss:
         self.objective, self._outliers = objective, None if outliers is None else _endless(outliers)
         self._sums: dict[str, Tensor] = {}
         self._steps = 0
-        posterior = posterior_in(self.model)  # type: ignore[attr-defined]
-        if type(posterior).after_epoch is not Posterior.after_epoch:
-            raise ValueError(
-                f"{type(posterior).__name__} needs after_epoch, which Trainer does not call: use Lightning"
-            )
+        family = type(posterior_in(self.model))  # type: ignore[attr-defined]
+        if any(getattr(family, hook) is not getattr(Posterior, hook) for hook in ("after_step", "after_epoch")):
+            raise ValueError(f"{family.__name__} has hooks, which Trainer does not call: use Lightning")
 
     def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         """The objective while training, the cross-entropy while evaluating; with the logits if `return_outputs`."""

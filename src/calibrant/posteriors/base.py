@@ -12,7 +12,7 @@ calls two hooks; what predicts asks for `sample(n, seed)`. A network without any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +112,22 @@ class Posterior(nn.Module):
         Under `torchrun` every rank calls it, with the buffers of rank 0 before and after; parameters must be changed
         alike on all ranks.
         """
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """`state_dict()` without the frozen parameters: all that training changes, such as q over the LoRA weights.
+
+        `load_trained_state` puts it into a posterior of the same network.
+        """
+        frozen = {name for name, parameter in self.named_parameters() if not parameter.requires_grad}
+        return {name: value for name, value in self.state_dict().items() if name not in frozen}
+
+    def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `trained_state` returned; refused if it is that of another network or family."""
+        differing = sorted(set(self.trained_state()) ^ set(state))
+        if differing:
+            where = "not trained here" if differing[0] in state else "not in the state"
+            raise ValueError(f"state does not fit this posterior: {differing[0]} is {where}")
+        self.load_state_dict(dict(state), strict=False)
 
     def sample(self, n: int, seed: int = 0) -> Ensemble:
         """`n` fixed members drawn from q as it is now, which later training does not change.
