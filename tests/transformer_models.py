@@ -15,7 +15,7 @@ def bert(labels: int = 3, **settings: Any) -> Any:
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    return BertForSequenceClassification(BertConfig(WORDS, **sizes, num_labels=labels, **settings)).eval()
+    return BertForSequenceClassification(BertConfig(vocab_size=WORDS, **sizes, num_labels=labels, **settings)).eval()
 
 
 def gpt2(labels: int = 3) -> Any:
@@ -23,7 +23,8 @@ def gpt2(labels: int = 3) -> Any:
 
     torch.manual_seed(0)
     ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": PADDING}
-    config = GPT2Config(WORDS, n_positions=16, n_embd=16, n_layer=1, n_head=2, num_labels=labels, **ends)
+    sizes = {"vocab_size": WORDS, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    config = GPT2Config(**sizes, num_labels=labels, **ends)
     return GPT2ForSequenceClassification(config).eval()
 
 

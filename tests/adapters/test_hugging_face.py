@@ -16,10 +16,7 @@ import calibrant
 from calibrant import CalibratedClassifier, Ensemble, MeanField, Objective, Predictor, calibrators, detectors
 
 pytest.importorskip("transformers")
-pytestmark = [
-    pytest.mark.integrations,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),  # PEFT asks transformers so
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # PEFT asks so
 
 
 @pytest.mark.parametrize("make", [bert, gpt2])

@@ -15,10 +15,7 @@ from calibrant.losses.lightning import ObjectiveStep
 from calibrant.posteriors import Deterministic, EpochEnd
 
 pytest.importorskip("lightning")
-pytestmark = [
-    pytest.mark.integrations,
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(48, 4, generator=GENERATOR)
 LOADER = DataLoader(TensorDataset(X, (X[:, 0] > 0).long()), batch_size=16)
@@ -38,10 +35,8 @@ def fit(network: nn.Module, objective: Objective, loaders: Any, folder: Path, ep
             return torch.optim.SGD(self.parameters(), 0.1)
 
     quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "log_every_n_steps": 1}
-    logger = CSVLogger(folder)
-    trainer = Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=logger, enable_checkpointing=False, default_root_dir=folder, **quiet
-    )
+    quiet |= {"enable_checkpointing": False, "default_root_dir": folder, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=epochs, logger=CSVLogger(folder), **quiet)
     trainer.fit(Classifier(), loaders)
     return trainer
 

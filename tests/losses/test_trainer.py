@@ -16,7 +16,6 @@ from calibrant.losses.trainer import ObjectiveLoss
 from calibrant.posteriors import Deterministic, Posterior
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.integrations
 
 
 def trainer(model: nn.Module, folder: Path, objective: Objective, **more: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calibrant.adapters.trees import move_to
+from calibrant.adapters.trees import move_to, row_count
 from calibrant.adapters.unpacking import split_batch
 from calibrant.losses.objective import Objective
 from calibrant.losses.stepping import batch_terms, posterior_in
@@ -32,7 +32,8 @@ class ObjectiveStep:
         own, outliers = _parts(batch)
         terms = batch_terms(self.network, self.objective, own, outliers)
         shown = {f"train_{name}": value.detach() for name, value in terms.items()}
-        self.log_dict(shown, on_step=False, on_epoch=True)  # type: ignore[attr-defined]
+        size = row_count(split_batch(own)[0])
+        self.log_dict(shown, on_step=False, on_epoch=True, batch_size=size)  # type: ignore[attr-defined]
         return terms["loss"]
 
     def on_train_start(self) -> None:

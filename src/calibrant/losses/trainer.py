@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from calibrant.adapters.trees import move_to
+from calibrant.adapters.unpacking import split_batch
 from calibrant.losses.objective import Objective
 from calibrant.losses.stepping import batch_logits, batch_terms, posterior_in
 from calibrant.posteriors.base import Posterior
@@ -37,7 +38,7 @@ class ObjectiveLoss:
         """The objective while training, the cross-entropy while evaluating; with the logits if `return_outputs`."""
         if not model.training:
             logits = batch_logits(model, inputs)
-            terms = Objective(1)(logits, inputs["labels"])
+            terms = Objective(1)(logits, split_batch(inputs)[1])
             return (terms["loss"], {"logits": logits}) if return_outputs else terms["loss"]
         outliers = None if self._outliers is None else move_to(next(self._outliers), next(model.parameters()).device)
         terms = batch_terms(model, self.objective, inputs, outliers)
