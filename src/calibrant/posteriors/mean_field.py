@@ -41,8 +41,8 @@ class MeanField(Posterior):
     r"""q(theta) = N(mean, diag(exp(rho))) over the parameters of `module`, with prior N(prior_mean, prior_std^2 I).
 
     Args:
-        module: any module; its parameters become the means, in place (copy it first to keep it as it was). A trained
-            network therefore works at once.
+        module: any module; its parameters become the means, in place: training q trains the module, and nothing is held
+            twice. `MeanField(copy.deepcopy(module))` leaves yours as it is. A trained network works at once.
         prior_std: standard deviation of the prior, sqrt(0.001) in the paper.
         prior_mean: a number, or "init" for a prior centered on the weights that the module has now.
         init_std: standard deviation that q starts from; `prior_std` if not given. Under SGD it moves little, so it is
