@@ -1,6 +1,6 @@
 """What a model says of inputs, and what is done about it: one record of each, from the ensemble to the audit.
 
-May import: checks.
+May import: checks, adapters.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.adapters.outputs import as_classes
 
 Index = int | slice | Tensor | Sequence[int]
 _BY_INPUT = ("confidence", "predicted", "labels", "selection", "trust", "ood_score", "count", "probabilities")
@@ -71,7 +72,8 @@ class Predictions:
 
     @classmethod
     def from_logits(cls, logits: Tensor, features: Tensor | None = None, labels: Any = None) -> Predictions:
-        """Of members' logits (K, N, C): p(y | x) = 1/K sum_k softmax(logits_k)_y."""
+        """Of members' logits (K, N, C): p(y | x) = 1/K sum_k softmax(logits_k)_y; (K, N, 1) are two classes."""
+        logits = as_classes(logits)
         probabilities = logits[0].softmax(-1)
         for member in logits[1:]:
             probabilities += member.softmax(-1)

@@ -18,11 +18,21 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import calibrant
-from calibrant import CalibratedClassifier, Ensemble, MeanField, Objective, Predictor, losses
+from calibrant import (
+    CalibratedClassifier,
+    Ensemble,
+    MeanField,
+    Objective,
+    Predictions,
+    Predictor,
+    calibrators,
+    detectors,
+    losses,
+)
 from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.outputs import logits_of
-from calibrant.adapters.trees import map_tensors, move_to, row_count, tensors_in
+from calibrant.adapters.trees import join_rows, map_tensors, move_to, row_count, tensors_in
 from calibrant.adapters.unpacking import split_batch
 from calibrant.posteriors import Deterministic, MCDropout
 from calibrant.posteriors.deterministic import as_posterior
@@ -179,6 +189,41 @@ def test_one_logit_is_two_classes_everywhere(squeezed: bool, tmp_path: Path, cal
     assert told["outputs"].startswith("one logit, read as two classes")
     with pytest.raises(ValueError, match=r"0\.0 and 1\.0 for a network with one logit"):
         Objective(30)(module(x), torch.full((30,), 0.5))
+
+
+def test_logits_of_one_column_are_two_classes_wherever_they_are_given() -> None:
+    one, labels = torch.randn(50, 1), torch.arange(50) % 2
+    two = torch.cat([torch.zeros(50, 1), one], 1)
+    torch.testing.assert_close(
+        Predictions.from_logits(one[None]).probabilities, Predictions.from_logits(two[None]).probabilities
+    )
+    temperature = [calibrators.TemperatureScaling().fit(logits, labels) for logits in (one, two)]
+    assert temperature[0].state_dict() == temperature[1].state_dict()
+    for score in (detectors.logits.energy, detectors.logits.msp):
+        torch.testing.assert_close(score(one), score(two))
+    torch.testing.assert_close(losses.confidence_minimization(one), losses.confidence_minimization(two))
+
+
+def test_entries_in_another_order_are_joined_by_name() -> None:
+    first, second = {"a": torch.zeros(1, 2), "b": torch.ones(1, 2)}, {"b": torch.ones(1, 2), "a": torch.zeros(1, 2)}
+    assert torch.equal(join_rows([first, second])["a"], torch.zeros(2, 2))
+
+
+def test_inputs_in_several_tensors_and_lists_of_rows() -> None:
+    class Two(nn.Linear):
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return super().forward(left + right)
+
+    x = torch.randn(2, 3)
+    module = Two(3, 2)
+    predictor = Predictor(Ensemble.of(module))
+    torch.testing.assert_close(predictor((x, x)).probabilities, module(x, x).softmax(-1))
+    torch.testing.assert_close(predictor.predict([[[x, x], torch.zeros(2)]]).probabilities, module(x, x).softmax(-1))
+    plain = nn.Linear(3, 2)
+    rows = Predictor(Ensemble.of(plain))(list(x)).probabilities
+    torch.testing.assert_close(rows, plain(x).softmax(-1))
+    with pytest.raises(ValueError, match="example must be one tensor"):
+        predictor.export("decision.pt2", {"left": x, "right": x})
 
 
 def test_a_network_that_drops_the_batch_is_refused() -> None:

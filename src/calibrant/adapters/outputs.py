@@ -42,16 +42,16 @@ def raw_logits(output: Any) -> Tensor:
 
 
 def is_one_logit(logits: Tensor) -> bool:
-    """Whether `logits` are one number per example, (B,) or (B, 1).
+    """Whether `logits` are one number per example, (B,) or (B, 1), or (K, B, 1) of K members.
 
     >>> is_one_logit(torch.zeros(3, 1)), is_one_logit(torch.zeros(3, 2))
     (True, False)
     """
-    return logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
+    return logits.dim() == 1 or (logits.dim() > 1 and logits.shape[-1] == 1)
 
 
 def as_classes(logits: Tensor, inputs: Any = None) -> Tensor:
-    """`logits` (..., C); one logit per example, (B,) or (B, 1), as those of two classes.
+    """`logits` (..., C); one logit per example, (B,) or (..., 1), as those of two classes.
 
     Logits (B,) are refused if `inputs`, which they are of, are not B: a network that drops the dimension of the batch.
 
@@ -67,8 +67,8 @@ def as_classes(logits: Tensor, inputs: Any = None) -> Tensor:
             f"the module returns shape {tuple(logits.shape)} for a batch of {min(sizes)}: it must be (B, C), or (B,) of"
             " one logit; does it squeeze the batch away?"
         )
-    one = logits.reshape(-1, 1)
-    return torch.cat([torch.zeros_like(one), one], 1)
+    one = logits[:, None] if logits.dim() == 1 else logits
+    return torch.cat([torch.zeros_like(one), one], -1)
 
 
 def logits_of(output: Any, inputs: Any = None) -> Tensor:

@@ -87,5 +87,7 @@ def join_rows(parts: Sequence[Any]) -> Any:
     >>> join_rows([{"x": torch.zeros(1, 2)}, {"x": torch.ones(1, 2)}])
     {'x': tensor([[0., 0.], [1., 1.]])}
     """
+    if isinstance(parts[0], Mapping):
+        return {key: join_rows([part[key] for part in parts]) for key in parts[0]}
     rest = [iter(tensors_in(part)) for part in parts]
     return map_tensors(parts[0], lambda _: torch.cat([next(tensors) for tensors in rest]))

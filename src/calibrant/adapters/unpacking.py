@@ -56,7 +56,7 @@ def without_labels(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def class_indices(labels: Any) -> Tensor:
-    """Labels (B,) or (B, 1) as int64 (B,); floating ones must be 0 or 1, as those of one-logit networks are.
+    """Labels (B,) or (B, 1) as int64 (B,); floating ones must be whole, as the 0 and 1 of one-logit networks are.
 
     >>> class_indices(torch.tensor([[0.0], [1.0]]))
     tensor([0, 1])
@@ -65,9 +65,9 @@ def class_indices(labels: Any) -> Tensor:
     values = values[:, 0] if values.dim() == 2 and values.shape[1] == 1 else values
     if values.is_floating_point():
         visible = values.device.type == "cpu" and not torch.compiler.is_compiling()
-        if visible and not bool(((values == 0) | (values == 1)).all()):
+        if visible and not bool((values == values.round()).all()):
             raise ValueError("labels must be class indices, or 0.0 and 1.0 for a network with one logit")
-        values = values > 0.5
+        values = values.round()
     return values.long()
 
 

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import checks
+from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
-from calibrant.adapters.trees import map_tensors, row_count, tensors_in
+from calibrant.adapters.trees import map_tensors, row_count
 from calibrant.adapters.unpacking import as_mapping, inputs_of, split_batch
 from calibrant.calibrators import Calibrator
 from calibrant.deploy.early import EarlyStopping, decide_early
@@ -182,7 +183,8 @@ class Predictor(nn.Module):
 
     def inputs(self, x: Any) -> Any:
         """`x` checked, on the device and, if it is floating point, in the dtype of the networks."""
-        if as_mapping(x) is not None or (isinstance(x, (tuple, list)) and tensors_in(x)):
+        several = isinstance(x, (tuple, list)) and len(arguments(self.ensemble.network(0), x)[0]) > 1
+        if several or as_mapping(x) is not None:
             inputs = inputs_of(x)
             row_count(inputs)  # refuses tensors that are not of one batch
         else:
