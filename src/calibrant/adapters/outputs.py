@@ -61,8 +61,8 @@ def as_classes(logits: Tensor, inputs: Any = None) -> Tensor:
     """
     if not is_one_logit(logits):
         return logits
-    sizes = {len(tensor) for tensor in tensors_in(inputs) if tensor.dim()}
-    if logits.dim() == 1 and sizes and len(logits) not in sizes:
+    sizes = {len(tensor) for tensor in tensors_in(inputs) if tensor.dim()} if logits.dim() == 1 else set()
+    if sizes and len(logits) not in sizes:
         raise ValueError(
             f"the module returns shape {tuple(logits.shape)} for a batch of {min(sizes)}: it must be (B, C), or (B,) of"
             " one logit; does it squeeze the batch away?"

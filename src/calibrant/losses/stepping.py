@@ -35,6 +35,7 @@ def batch_terms(network: nn.Module, objective: Objective, batch: Any, outliers: 
     one ID example, both go through it together, so that BatchNorm sees them together, as in the paper; texts that are
     padded to other lengths go one after the other.
 
+    >>> import torch
     >>> terms = batch_terms(nn.Linear(2, 3), Objective(10), (torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))
     >>> list(terms)
     ['cross_entropy', 'loss']
