@@ -191,6 +191,13 @@ def test_one_logit_is_two_classes_everywhere(squeezed: bool, tmp_path: Path, cal
         Objective(30)(module(x), torch.full((30,), 0.5))
 
 
+def test_a_network_with_one_logit_is_exported_for_any_size_of_batch(tmp_path: Path) -> None:
+    predictor, x = Predictor(Ensemble.of(nn.Linear(4, 1))), torch.randn(7, 4)
+    (file,) = predictor.export(tmp_path / "decision.pt2", x[:3])
+    probabilities = torch.export.load(file).module()(x)[2]
+    torch.testing.assert_close(probabilities, predictor(x).probabilities)
+
+
 def test_logits_of_one_column_are_two_classes_wherever_they_are_given() -> None:
     one, labels = torch.randn(50, 1), torch.arange(50) % 2
     two = torch.cat([torch.zeros(50, 1), one], 1)
