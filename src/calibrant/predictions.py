@@ -1,6 +1,6 @@
 """What a model says of inputs, and what is done about it: one record of each, from the ensemble to the audit.
 
-May import: checks, metrics.
+May import: checks, adapters, metrics.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class Predictions:
 
     @classmethod
     def from_logits(cls, logits: Tensor, features: Tensor | None = None, labels: Any = None) -> Predictions:
-        """Of members' logits (K, N, C): p(y | x) = 1/K sum_k softmax(logits_k)_y."""
+        """Of members' logits (K, N, C): p(y | x) = 1/K sum_k softmax(logits_k)_y; (K, N, 1) are two classes."""
+        from calibrant.adapters.outputs import as_classes
+
+        logits = as_classes(logits)
         probabilities = logits[0].softmax(-1)
         for member in logits[1:]:
             probabilities += member.softmax(-1)

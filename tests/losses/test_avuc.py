@@ -137,6 +137,12 @@ def test_certain_where_right_is_better_than_certain_where_wrong() -> None:
         assert measure(logits, torch.tensor([0, 1])) < measure(logits, torch.tensor([1, 0]))
 
 
+def test_one_logit_is_read_as_two_classes() -> None:
+    one, labels = torch.tensor([[0.3], [-2.0], [1.5]]), torch.tensor([1, 1, 0])
+    two = torch.cat([torch.zeros(3, 1), one], 1)
+    torch.testing.assert_close(soft_avuc(one, labels), soft_avuc(two, labels))
+
+
 def test_bad_settings() -> None:
     logits, labels = batch(0)
     for threshold in (0.0, 1.0, math.nan):
@@ -146,7 +152,5 @@ def test_bad_settings() -> None:
             soft_avuc(logits, labels, threshold)
     with pytest.raises(ValueError, match="temperature must be positive"):
         SoftAvUC(temperature=0)
-    with pytest.raises(ValueError, match="logits must have at least 2 classes"):
-        soft_avuc(torch.zeros(3, 1), torch.zeros(3, dtype=torch.long))
     with pytest.raises(ValueError, match="threshold must be a number"):
         AvUC(math.nan)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from calibrant import checks, slots
 from calibrant.adapters.fitted import FittedModule
+from calibrant.adapters.outputs import as_classes
 from calibrant.predictions import Predictions
 
 Own = TypeVar("Own", bound="Calibrator")
@@ -172,10 +173,11 @@ class Calibrator(FittedModule, ABC):
 
 
 def pooled(logits: Any) -> Tensor:
-    """Logits (N, C) as they are; of members (K, N, C) the logarithm of their mean probabilities."""
+    """Logits (N, C) as they are, (N, 1) as two classes; of members (K, N, C) the log of their mean probabilities."""
     value = checks.finite("logits", checks.floating("logits", logits).detach())
     if value.dim() not in (2, 3):
         raise ValueError(f"logits must have shape (N, C) or (K, N, C), not {tuple(value.shape)}")
+    value = as_classes(value)
     return value if value.dim() == 2 else value.log_softmax(-1).logsumexp(0) - math.log(len(value))
 
 

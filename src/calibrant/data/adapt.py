@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from calibrant.adapters.trees import join_rows, map_tensors, tensors_in
+from calibrant.adapters.unpacking import SOLE, class_indices, split_batch
 from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.convert import as_inputs, encode_labels
 from calibrant.data.images import looks_like_image, pil_to_tensor
@@ -19,8 +21,13 @@ IN_MEMORY_BYTES = 2**30
 PROBES = 8  # examples read twice, to see whether a data set answers twice alike
 
 
-def to_input(value: Any) -> Tensor:
-    """One example's input as a tensor: PIL images as uint8 (C, H, W), numbers as they are but float64 as float32."""
+def to_input(value: Any) -> Any:
+    """One example's input as a tensor: PIL images as uint8 (C, H, W), numbers as they are but float64 as float32.
+
+    Of several inputs by name, each as a tensor.
+    """
+    if isinstance(value, Mapping):
+        return {name: to_input(entry) for name, entry in value.items()}
     if looks_like_image(value):
         return pil_to_tensor(value)
     result = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
@@ -28,20 +35,20 @@ def to_input(value: Any) -> Tensor:
 
 
 def unpack(sample: Any) -> tuple[Any, Any]:
-    """(input, label or None) of an example or a batch: a pair, an input alone, or a dictionary with the usual names."""
-    if isinstance(sample, dict):
-        inputs = [
-            sample[key] for key in ("inputs", "input", "image", "images", "img", "x", "input_ids") if key in sample
-        ]
-        labels = [sample[key] for key in ("labels", "label", "target", "targets", "y") if key in sample]
-        if not inputs:
-            raise DataError(f"an example has the entries {', '.join(map(str, sample))}, none of which is named inputs")
-        return inputs[0], labels[0] if labels else None
-    if isinstance(sample, (tuple, list)):
-        if not 1 <= len(sample) <= 2:
-            raise DataError(f"an example must be an input, or a pair of input and label, not {len(sample)} things")
-        return sample[0], sample[1] if len(sample) == 2 else None
-    return sample, None
+    """(input, label or None) of an example or a batch, as `adapters.unpacking` says; triples are refused.
+
+    Of a mapping, the input is the entry with one of the usual names, such as "image", or the only one that is there;
+    otherwise all entries, by name.
+    """
+    if isinstance(sample, (tuple, list)) and not 1 <= len(sample) <= 2:
+        raise DataError(f"an example must be an input, or a pair of input and label, not {len(sample)} things")
+    inputs, label = split_batch(sample)
+    if not isinstance(inputs, Mapping):
+        return inputs, label
+    if not inputs:
+        raise DataError(f"an example has the entries {', '.join(map(str, sample))}, none of which is an input")
+    sole = [inputs[name] for name in SOLE if name in inputs]
+    return sole[0] if sole else next(iter(inputs.values())) if len(inputs) == 1 else inputs, label
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +67,16 @@ class DatasetData(Dataset[Any]):
         value, label = unpack(self.dataset[index if self.indices is None else self.indices[index]])
         return to_input(value) if label is None else (to_input(value), torch.as_tensor(label, dtype=torch.long))
 
-    def take(self, indices: Tensor) -> tuple[Tensor, Tensor | None]:
+    def take(self, indices: Tensor) -> tuple[Any, Tensor | None]:
         """Inputs and labels of the examples `indices` (B,), as one batch."""
-        values, labels = zip(*(unpack(self[int(index)]) for index in indices))
-        shapes = {tuple(value.shape) for value in values}
+        pairs = [pair if isinstance(pair, tuple) else (pair, None) for pair in (self[int(index)] for index in indices)]
+        values, labels = zip(*pairs)
+        shapes = {tuple(tuple(tensor.shape) for tensor in tensors_in(value)) for value in values}
         if len(shapes) > 1:
-            raise DataError(f"the data set yields inputs of shapes {sorted(shapes)}; resize or pad them to one")
-        return torch.stack(values), None if labels[0] is None else torch.stack(labels)
+            listing = sorted(shape[0] if len(shape) == 1 else shape for shape in shapes)
+            raise DataError(f"the data set yields inputs of shapes {listing}; resize or pad them to one")
+        stacked = join_rows([map_tensors(value, lambda tensor: tensor[None]) for value in values])
+        return stacked, None if labels[0] is None else torch.stack(labels)
 
     def subset(self, indices: Tensor | Sequence[int]) -> DatasetData:
         """The examples `indices`, in that order."""
@@ -80,7 +90,8 @@ def _may_be_kept(data: DatasetData) -> bool:
     probes = torch.arange(min(PROBES, len(data)))
     with torch.random.fork_rng(devices=[]):  # the probe leaves the user's generator where it was
         once, again = data.take(probes)[0], data.take(probes)[0]
-    return once.nbytes * len(data) <= IN_MEMORY_BYTES * len(probes) and torch.equal(once, again)
+    alike = all(torch.equal(*pair) for pair in zip(tensors_in(once), tensors_in(again)))
+    return alike and sum(part.nbytes for part in tensors_in(once)) * len(data) <= IN_MEMORY_BYTES * len(probes)
 
 
 def _from_dataset(dataset: Any) -> ArrayData | DatasetData:
@@ -96,10 +107,17 @@ def _from_dataset(dataset: Any) -> ArrayData | DatasetData:
     if not _may_be_kept(lazy):
         return lazy
     inputs, labels = lazy.take(torch.arange(len(lazy)))
-    return ArrayData(inputs[:, None] if inputs.dim() == 1 else inputs, labels, classes, lazy.name)
+    column = isinstance(inputs, Tensor) and inputs.dim() == 1
+    return ArrayData(inputs[:, None] if column else inputs, labels, classes, lazy.name)
 
 
 def _from_arrays(inputs: Any, labels: Any) -> ArrayData:
+    if isinstance(inputs, Mapping):
+        named, own = unpack(inputs)
+        if isinstance(named, Mapping):
+            parts = {name: _from_arrays(entry, None).inputs for name, entry in named.items()}
+            return replace(_from_arrays(next(iter(parts.values())), own if labels is None else labels), inputs=parts)
+        inputs, labels = named, own if labels is None else labels
     if isinstance(inputs, (list, tuple)) and inputs and looks_like_image(inputs[0]):
         inputs = torch.stack([pil_to_tensor(image) for image in inputs])
     if isinstance(inputs, Tensor) and inputs.dim() > 1:
@@ -126,6 +144,7 @@ def as_data(X: Any, y: Any = None) -> ArrayData | DatasetData | DataLoader[Any]:
     | given | becomes |
     |---|---|
     | array, tensor, nested list, frame, list of PIL images, with `y` or as a pair `(X, y)` | `ArrayData` |
+    | mapping of arrays or tensors, as a tokenizer's, with `y` or with its own labels | `ArrayData`, inputs by name |
     | map-style data set of at most 1 GiB that answers twice alike | `ArrayData`, read once |
     | map-style data set that is larger, or random (a random transform) | `DatasetData`, read when needed |
     | `DataLoader` | itself: its own batches and its own order; see `loader_batches` |
@@ -139,13 +158,23 @@ def as_data(X: Any, y: Any = None) -> ArrayData | DatasetData | DataLoader[Any]:
         if y is not None:
             raise DataError(f"y must not be given beside a {type(X).__name__}, which holds its own labels")
         return X if isinstance(X, (ArrayData, DatasetData, DataLoader)) else _from_dataset(X)
-    return _from_arrays(X, y)
+    return _from_dataset(X) if y is None and _holds_mappings(X) else _from_arrays(X, y)
 
 
-def loader_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
+def _holds_mappings(X: Any) -> bool:
+    """Whether `X` is a sequence of examples that are mappings: a list, or a data set of Hugging Face."""
+    if isinstance(X, (Mapping, Tensor, np.ndarray)) or not hasattr(X, "__getitem__") or not hasattr(X, "__len__"):
+        return False
+    try:
+        return isinstance(X[0], Mapping)
+    except (LookupError, TypeError, ValueError):
+        return False
+
+
+def loader_batches(loader: Any) -> Iterator[tuple[Any, Tensor | None]]:
     """(inputs, labels or None) of every batch of a user's loader, whatever form its batches have."""
     for batch in loader:
         inputs, labels = unpack(batch)
-        if not isinstance(inputs, Tensor):
+        if not isinstance(inputs, Tensor) and not (isinstance(inputs, Mapping) and tensors_in(inputs)):
             raise DataError(f"the loader must yield tensors, not {type(inputs).__name__}; convert in its collate_fn")
-        yield inputs, None if labels is None else torch.as_tensor(labels).long()
+        yield inputs, None if labels is None else class_indices(labels)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from calibrant import checks
+from calibrant.adapters.trees import join_rows, row_count, take_rows, tensors_in
 
 
 class DataError(ValueError):
@@ -23,7 +25,8 @@ class DataError(ValueError):
 class ArrayData(Dataset[Any]):
     """Inputs and labels in memory; also a torch `Dataset`.
 
-    `inputs`: images stay uint8 (N, C, H, W), tables are float32 (N, D), token sequences int64 (N, L).
+    `inputs`: images stay uint8 (N, C, H, W), tables are float32 (N, D), token sequences int64 (N, L); or several such
+    tensors by name, as a tokenizer gives them.
     `labels`: int64 (N,), or None where there are none (as for outliers). `classes`: their names, if known.
 
     >>> data = ArrayData(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
@@ -31,33 +34,37 @@ class ArrayData(Dataset[Any]):
     (3, 2, tensor([1, 0]))
     """
 
-    inputs: Tensor
+    inputs: Any
     labels: Tensor | None = None
     classes: tuple[str, ...] | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
-        if self.inputs.dim() < 2:
-            raise DataError(f"inputs must have a row per example, not shape {tuple(self.inputs.shape)}")
-        checks.shaped("inputs", self.inputs)
+        parts = tensors_in(self.inputs)
+        for part in parts:
+            if part.dim() < 2 and isinstance(self.inputs, Tensor):
+                raise DataError(f"inputs must have a row per example, not shape {tuple(part.shape)}")
+            checks.shaped("inputs", part)
+        row_count(self.inputs)
         if self.labels is None:
             return
-        checks.same_length("labels", self.labels, "inputs", self.inputs)
+        checks.same_length("labels", self.labels, "inputs", parts[0])
         index = checks.labels("labels", self.labels, None if self.classes is None else len(self.classes))
         if bool((index < 0).any()):
             raise DataError(f"labels hold {int(index.min())}, but they must be class indices from 0 on")
         object.__setattr__(self, "labels", index)
 
     def __len__(self) -> int:
-        return self.inputs.shape[0]
+        return row_count(self.inputs)
 
     def __getitem__(self, index: int) -> Any:
         """(input, label), or the input alone where there are no labels, so that torch's collation takes both."""
-        return self.inputs[index] if self.labels is None else (self.inputs[index], self.labels[index])
+        inputs = take_rows(self.inputs, index)
+        return inputs if self.labels is None else (inputs, self.labels[index])
 
-    def take(self, indices: Tensor) -> tuple[Tensor, Tensor | None]:
+    def take(self, indices: Tensor) -> tuple[Any, Tensor | None]:
         """Inputs and labels of the examples `indices` (B,), as one batch."""
-        return self.inputs[indices], None if self.labels is None else self.labels[indices]
+        return take_rows(self.inputs, indices), None if self.labels is None else self.labels[indices]
 
     def subset(self, indices: Tensor | Sequence[int]) -> ArrayData:
         """The examples `indices`, in that order."""
@@ -77,7 +84,9 @@ class ArrayData(Dataset[Any]):
     def fingerprint(self) -> str:
         """SHA-256 of the shapes, types and values: equal data, equal fingerprint."""
         digest = hashlib.sha256()
-        for tensor in (self.inputs, self.labels):
+        if isinstance(self.inputs, Mapping):
+            digest.update(json.dumps(list(self.inputs)).encode())
+        for tensor in (*tensors_in(self.inputs), self.labels):
             if tensor is not None:
                 digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
                 digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
@@ -88,7 +97,7 @@ def concatenate(parts: Sequence[ArrayData], name: str = "") -> ArrayData:
     """`parts` one after the other; labels are kept where every part has them and the class names agree."""
     keep = all(part.labels is not None for part in parts) and len({part.classes for part in parts}) == 1
     labels = torch.cat([part.labels for part in parts if part.labels is not None]) if keep else None
-    return ArrayData(torch.cat([part.inputs for part in parts]), labels, parts[0].classes if keep else None, name)
+    return ArrayData(join_rows([part.inputs for part in parts]), labels, parts[0].classes if keep else None, name)
 
 
 def channel_statistics(inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ A run that was killed goes on at any batch of any epoch with the very examples t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ class Indexable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: Tensor) -> tuple[Tensor, Tensor | None]:
+    def take(self, indices: Tensor) -> tuple[Any, Tensor | None]:
         """Inputs and labels of the examples `indices`."""
         ...
 
@@ -95,7 +95,7 @@ class Batches:
                 rng = np.random.default_rng([self.seed, epoch, batch, self.rank])
                 yield torch.from_numpy(rng.integers(len(self.data), size=count))
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor | None]]:
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor | None]]:
         """(inputs, labels) of each batch of `epoch`, from batch `start` on; labels are None where there are none."""
         return (self.data.take(indices) for indices in self.indices(epoch, start))
 

@@ -10,7 +10,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.deploy.predictor import Predictor
 from calibrant.deploy.saving import Backbone
 from calibrant.training.selecting import Selection
-from calibrant.training.training_data import class_count
+from calibrant.training.training_data import class_count, input_shape
 from calibrant.training.workspace import Workspace
 
 
@@ -24,10 +24,10 @@ def predictor_of(
     `classes` names the classes where the data does not.
     """
     settings, train = workspace.settings, workspace.data.train
-    shape = tuple(train.take(torch.tensor([0]))[0].shape[1:])
-    own = workspace.network is not None
+    own, ensemble = workspace.network is not None, workspace.ensemble(scheme).stored()
+    ensemble.predict([train.take(torch.tensor([0]))])  # says whether it has one logit, which `info` tells
     return Predictor(
-        workspace.ensemble(scheme).stored(),
+        ensemble,
         calibrator=selection.calibrator,
         outliers=selection.scorer,
         selector=selection.selector,
@@ -35,5 +35,5 @@ def predictor_of(
         certificate=selection.certificate,
         classes=train.classes if classes is None else classes,
         feature_layer=settings.backbone.feature_layer,
-        backbone=None if own else Backbone(settings.backbone.name, shape, class_count(train)),
+        backbone=None if own else Backbone(settings.backbone.name, input_shape(train), class_count(train)),
     ).cpu()

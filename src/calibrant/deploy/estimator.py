@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from calibrant.adapters.compiled import usable
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import Splits
@@ -21,7 +21,7 @@ from calibrant.deploy.labels import Labeling, learn_labels
 from calibrant.predictions import Decision, Predictions
 from calibrant.training.checking import check_schemes
 from calibrant.training.predicting import InOrder
-from calibrant.training.training_data import Examples, TrainingData, as_examples
+from calibrant.training.training_data import Examples, TrainingData, as_examples, input_shape
 from calibrant.training.workspace import Workspace
 
 # What differs from the defaults, which are the paper's: a schedule for short trainings, nothing done to the inputs.
@@ -45,9 +45,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
     fitted to are those given as `uncertainty`, or made from the validation inputs.
 
     Args:
-        module: returns logits (B, C) for a batch of inputs. Its weights are the start of every `fit`, which trains a
-            copy: fitting twice gives the same result, and `module` itself never changes. Inputs are normalized inside
-            the model, but for tokens, and unless `epochs` is 0.
+        module: returns logits (B, C) for a batch of inputs, or one logit per example, which is read as two classes;
+            other forms of inputs and outputs are in `adapters.unpacking` and `adapters.outputs`. Its weights are the
+            start of every `fit`, which trains a copy: fitting twice gives the same result, and `module` itself never
+            changes. Inputs are normalized inside the model, but for tokens, and unless `epochs` is 0.
         scheme: None for the default above, or a scheme of the paper, such as "FNN", "CBNN-OCM" or "SCBNN"; those with
             OCM need `uncertainty` in `fit`.
         epochs, batch_size, rate: of the fit; with 0 epochs a trained network stays as it is. Fine-tuning takes a fifth
@@ -128,14 +129,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         train, labeling = learn_labels(X, y, self.module)
         data = _split(train, validation, labeling, uncertainty, settings.seed)
         check_schemes([scheme], data, settings)
-        workspace = Workspace(data, settings, self.out, network=copy.deepcopy(self.module))
+        workspace = Workspace(data, settings, self.out, network=copy.deepcopy(usable(self.module)))
         names = [str(name) for name in labeling.classes]
         selection = workspace.selection(scheme)
         self.predictor_ = predictor_of(workspace, scheme, selection, names).to(workspace.fabric.device)
         self.history_ = {str(link): workspace.history(link) for link in scheme.chain if not link.selective}
         self.settings_, self.classes_ = settings, labeling.classes
-        self.input_shape_ = tuple(train.take(torch.tensor([0]))[0].shape[1:])
-        self.n_features_in_ = self.input_shape_[0]
+        self.input_shape_ = input_shape(train)
+        self.n_features_in_ = len(self.input_shape_) if isinstance(self.input_shape_, dict) else self.input_shape_[0]
         return self
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -189,7 +190,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any) -> Examples:
         check_is_fitted(self, "predictor_")
         data = as_examples(X)
-        shape = tuple(data.take(torch.tensor([0]))[0].shape[1:])
+        shape = input_shape(data)
         if shape != self.input_shape_:
             raise ValueError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
         return data

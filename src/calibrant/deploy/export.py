@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import checks
+from calibrant.adapters.unpacking import as_mapping
 from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
 
@@ -68,6 +69,8 @@ def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
     files = [target] if target.suffix in FORMATS else [target / f"decision{suffix}" for suffix in FORMATS]
     if any(file.suffix == ".onnx" for file in files):
         _check_onnx()
+    if as_mapping(example) is not None:
+        raise ValueError("example must be one tensor: a predictor of several inputs by name cannot be exported")
     batch = checks.shaped("example", checks.tensor("example", example))
     folder = files[0].absolute().parent
     try:

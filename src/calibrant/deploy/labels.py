@@ -10,6 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from calibrant.adapters.calling import call
+from calibrant.adapters.compiled import uncompiled
+from calibrant.adapters.outputs import logits_of
+from calibrant.adapters.trees import map_tensors
 from calibrant.data import ArrayData
 from calibrant.training.training_data import Examples, as_examples, class_count
 
@@ -80,12 +84,17 @@ def _with_labels(inputs: Examples, X: Any, index: NDArray[np.int64]) -> Examples
 @torch.no_grad()
 def _outputs(module: nn.Module, data: Examples) -> int:
     """How many outputs the module has, from a run on two examples."""
+    module = uncompiled(module)
     was_training, inputs = module.training, data.take(torch.arange(min(2, len(data))))[0]
     parameter = next(module.parameters(), None)
     dtype = torch.float32 if parameter is None else parameter.dtype
-    inputs = inputs.to(dtype) if inputs.dtype == torch.uint8 or inputs.is_floating_point() else inputs
-    logits = module.eval()(inputs)
+    inputs = map_tensors(inputs, lambda one: one.to(dtype) if _is_quantity(one) else one)
+    logits = logits_of(call(module.eval(), inputs), inputs)
     module.train(was_training)
-    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
+    if logits.dim() != 2:
         raise ValueError("module must return logits of shape (batch, classes)")
     return int(logits.shape[1])
+
+
+def _is_quantity(values: torch.Tensor) -> bool:
+    return values.dtype == torch.uint8 or values.is_floating_point()

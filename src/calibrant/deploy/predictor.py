@@ -13,7 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import checks
+from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
+from calibrant.adapters.trees import map_tensors, row_count
+from calibrant.adapters.unpacking import as_mapping, inputs_of, split_batch
 from calibrant.calibrators import Calibrator
 from calibrant.deploy.early import EarlyStopping, decide_early
 from calibrant.detectors import OutlierScores
@@ -105,7 +108,8 @@ class Predictor(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Any, *, early: EarlyStopping | None = None) -> Decision:
-        """Decide on inputs (B, ...), a tensor or an array, on the device of the predictor.
+        """Decide on inputs (B, ...) on the device of the predictor: a tensor or an array, or a mapping of them, as a
+        tokenizer's.
 
         With `early`, members are evaluated one after another and each input stops when its decision is settled.
         """
@@ -118,9 +122,8 @@ class Predictor(nn.Module):
         return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
 
     def predict(self, loader: Iterable[Any], *, early: EarlyStopping | None = None) -> Decision:
-        """Decide on everything that `loader` yields (batches `x` or `(x, ...)`); the result is on the CPU."""
-        batches = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in loader)
-        decided = [self(batch, early=early).to("cpu") for batch in batches]
+        """Decide on all that `loader` yields (batches `x`, `(x, ...)` or mappings); the result is on the CPU."""
+        decided = [self(split_batch(batch)[0], early=early).to("cpu") for batch in loader]
         if not decided:
             raise ValueError("loader is empty")
         return Decision.concatenate(decided)
@@ -173,20 +176,25 @@ class Predictor(nn.Module):
 
         return export(self, path, example)
 
-    def _run(self, member: Callable[[int], Member], k: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, member: Callable[[int], Member], k: int, inputs: Any) -> tuple[Tensor, Tensor]:
         """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
         logits, features = member(k)(inputs)
         return self.rule.member_outputs(k, logits, features)
 
-    def inputs(self, x: Any) -> Tensor:
+    def inputs(self, x: Any) -> Any:
         """`x` checked, on the device and, if it is floating point, in the dtype of the networks."""
-        inputs = checks.shaped("x", checks.tensor("x", x))
-        if inputs.dim() < 2:
-            raise ValueError(f"x must be a batch (B, ...), not of shape {tuple(inputs.shape)}; use x[None] for one")
+        several = isinstance(x, (tuple, list)) and len(arguments(self.ensemble.network(0), x)[0]) > 1
+        if several or as_mapping(x) is not None:
+            inputs = inputs_of(x)
+            row_count(inputs)  # refuses tensors that are not of one batch
+        else:
+            inputs = checks.shaped("x", checks.tensor("x", x))
+            if inputs.dim() < 2:
+                raise ValueError(f"x must be a batch (B, ...), not of shape {tuple(inputs.shape)}; use x[None] for one")
         reference = next((value for value in self.ensemble.parameters() if value.is_floating_point()), None)
         if reference is None:
             return inputs
-        return inputs.to(reference if inputs.is_floating_point() else reference.device)
+        return map_tensors(inputs, lambda one: one.to(reference if one.is_floating_point() else reference.device))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the lock, which can neither be copied nor sent."""

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import __version__, backbones
+from calibrant.adapters.compiled import uncompiled, usable
 from calibrant.backbones.normalization import Normalize
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import NONE
@@ -36,6 +37,7 @@ from calibrant.slots import recorded, required
 
 FORMAT, VERSION = "calibrant.predictor", 2  # 2 has a calibrator, which 0.1.0 would overlook; 1 is the same without
 RECORD = "predictor.json"
+ONE_LOGIT = "one logit, read as two classes: the probability of the second is its sigmoid"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
 
 
@@ -93,7 +95,7 @@ def load(
             f"module must be given: {path} holds an architecture of your own, of which only the weights are saved"
         )
     try:
-        network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(module)
+        network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(map(uncompiled, module))
         predictor = _rebuild(path, record, network)
     except RunError as error:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
@@ -119,6 +121,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
         if record.get("certificate") is not None:
             about["certificate"] = Certificate.from_dict(record["certificate"]).sentence()
         about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
+        about |= {"outputs": ONE_LOGIT} if record.get("one_logit") else {}
         network = (record["backbone"] or {}).get("name", "your own")
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
     except RunError as error:
@@ -160,6 +163,7 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         "normalized": normalized,
         "members": len(predictor.ensemble),
         **({} if predictor.ensemble.shared is not None else {"separate": True}),
+        **({"one_logit": True} if predictor.ensemble.one_logit else {}),
         "feature_layer": predictor.feature_layer,
         "classes": predictor.classes,
         "threshold": own if own is None or math.isfinite(own) else str(own),
@@ -206,7 +210,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
 def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) -> Predictor:
     check_plugins(record)
     backbone = None if record["backbone"] is None else _backbone(record["backbone"])
-    network = copy.deepcopy(module) if module is not None else backbone.build() if backbone else nn.Identity()
+    network = copy.deepcopy(usable(module)) if module is not None else backbone.build() if backbone else nn.Identity()
     outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]
     kind = SELECTORS[selector.pop("kind")] if selector else None
 
@@ -267,7 +271,9 @@ def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], record: Mapping
     count, separate = record["members"], bool(record.get("separate"))
     if separate and len(list(network.children())) != count:
         raise ValueError(f"module must be a list of {count} networks: the members were saved as networks of their own")
-    return Ensemble(network, SeparateMembers(count) if separate else StoredMembers(stacked, count))
+    ensemble = Ensemble(network, SeparateMembers(count) if separate else StoredMembers(stacked, count))
+    ensemble.one_logit = True if record.get("one_logit") else None
+    return ensemble
 
 
 def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.adapters.outputs import as_classes
 from calibrant.detectors.base import Detector
 
 
@@ -69,12 +70,13 @@ class ProbabilityDetector(LogitDetector):
 
 
 def members_first(logits: Any) -> Tensor:
-    """Checked logits (K, B, C) of K members; (B, C) of one network gets K = 1."""
+    """Checked logits (K, B, C) of K members; (B, C) of one network gets K = 1, and one logit is two classes."""
     value = checks.floating("logits", logits)
     if value.dim() not in (2, 3):
         raise ValueError(f"logits must have shape (K, B, C) or (B, C), not {tuple(value.shape)}")
     if checks.values_visible(value):
         checks.finite("logits", value)
+    value = as_classes(value)
     return value if value.dim() == 3 else value[None]
 
 

@@ -4,7 +4,7 @@ A regularizer is a pure function and a small module `(logits, labels) -> scalar`
 `confidence_minimization` takes logits only. Logits are (B, C); for members (K, B, C) the regularizer is that of each
 member, averaged.
 
-May import: checks, kernels, slots.
+May import: checks, kernels, slots, adapters, posteriors.
 """
 
 from calibrant.losses.avuc import AvUC, avuc

@@ -9,16 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import checks
+from calibrant.adapters.outputs import as_classes
 from calibrant.losses.inputs import full_precision
 
 
 def confidence_minimization(logits: Any) -> Tensor:
-    """-(1 / B) sum_i (1 / C) sum_k log p_ik: logits (B, C) to a scalar, at least log C.
+    """-(1 / B) sum_i (1 / C) sum_k log p_ik: logits (B, C) to a scalar, at least log C; (B, 1) are two classes.
 
     >>> confidence_minimization(torch.zeros(3, 4))  # log 4: already uniform
     tensor(1.3863)
     """
-    scores = checks.floating("logits", logits, dims=2)
+    scores = as_classes(checks.floating("logits", logits, dims=2))
     if checks.values_visible(scores) and bool(torch.isnan(scores).any()):
         raise ValueError("logits hold NaN: the training has diverged; lower the learning rate or clip gradients")
     return -F.log_softmax(full_precision(scores), dim=1).mean()

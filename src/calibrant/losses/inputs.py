@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.adapters.outputs import as_classes, is_one_logit, raw_logits
+from calibrant.adapters.unpacking import class_indices
 
 
 class Predicted(NamedTuple):
@@ -21,11 +23,21 @@ class Predicted(NamedTuple):
 
 
 def predicted(logits: Any, labels: Any) -> Predicted:
-    """What logits (B, C) and labels (B,) say; the confidence carries a gradient, the correctness is a constant."""
-    scores, index = checks.logits_and_labels(logits, labels)
+    """What logits (B, C) and labels (B,) say; the confidence carries a gradient, the correctness is a constant.
+
+    Logits (B, 1) are those of two classes, see `adapters.outputs`.
+    """
+    scores = checks.floating("logits", logits, dims=2)
+    scores, index = checks.logits_and_labels(*read_pair(scores, labels))
     log_probabilities = F.log_softmax(full_precision(scores), dim=1)
     top, guess = log_probabilities.max(dim=1)
     return Predicted(log_probabilities, index, top.exp(), (guess == index).to(top.dtype))
+
+
+def read_pair(logits: Any, labels: Any) -> tuple[Tensor, Any]:
+    """Logits (B, C) in what a module returned, and labels; one logit is read as two classes, with labels 0 and 1."""
+    raw = raw_logits(logits)
+    return as_classes(raw), class_indices(labels) if is_one_logit(raw) else labels
 
 
 def confidence_and_correct(confidence: Any, correct: Any) -> tuple[Tensor, Tensor]:

@@ -9,12 +9,15 @@ is not there, is not computed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant import checks
+from calibrant.adapters.outputs import logits_of
 from calibrant.losses import confidence_minimization
+from calibrant.losses.inputs import read_pair
 
 Regularizer = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,19 +60,20 @@ class Objective:
 
     def __call__(
         self,
-        logits: Tensor,
-        labels: Tensor,
+        logits: Any,
+        labels: Any,
         *,
         kl: Tensor | None = None,
-        outlier_logits: Tensor | None = None,
-        regularizer_logits: Tensor | None = None,
+        outlier_logits: Any = None,
+        regularizer_logits: Any = None,
         regularizer_labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The unweighted terms and `"loss"`, their weighted sum.
 
         Args:
-            logits: (B, C) on training inputs, at one draw of theta.
-            labels: (B,).
+            logits: (B, C) on training inputs, at one draw of theta; or whatever a module returns that holds them. One
+                logit per example, (B,) or (B, 1), is read as two classes, and the cross-entropy is that of its sigmoid.
+            labels: (B,); of one logit also floating, 0 and 1, (B,) or (B, 1).
             kl: KL(q || p), summed over the parameters; None for a deterministic network.
             outlier_logits: (U, C) on unlabeled outliers.
             regularizer_logits: (R, C) on the disjoint part that the regularizer is evaluated on; `logits` if not given.
@@ -79,6 +83,9 @@ class Objective:
             raise ValueError("regularizer_logits and regularizer_labels go together")
         if self.ocm_weight and outlier_logits is None:
             raise ValueError("outlier_logits are missing: ocm_weight is not 0")
+        logits, labels = read_pair(logits, labels)
+        if regularizer_logits is not None:
+            regularizer_logits, regularizer_labels = read_pair(regularizer_logits, regularizer_labels)
         terms: dict[str, Tensor] = {"cross_entropy": F.cross_entropy(logits, labels)}
         loss = terms["cross_entropy"]
         if self.regularizer is not None and (self.calibration_weight or self.replaces_cross_entropy):
@@ -91,7 +98,7 @@ class Objective:
             terms["kl"] = kl
             loss = loss + self.beta / self.num_data * kl
         if self.ocm_weight and outlier_logits is not None:
-            terms["ocm"] = confidence_minimization(outlier_logits)
+            terms["ocm"] = confidence_minimization(logits_of(outlier_logits))
             loss = loss + self.ocm_weight * terms["ocm"]
         terms["loss"] = loss
         return terms

@@ -26,8 +26,6 @@ def soft_avuc(logits: Tensor, labels: Tensor, threshold: float = 0.5, *, tempera
     log_probabilities, _, _, correct = predicted(logits, labels)
     _settings(threshold, temperature)
     classes = log_probabilities.shape[1]
-    if classes < 2:
-        raise ValueError("logits must have at least 2 classes: the entropy of one class is always 0")
     u = entropy(log_probabilities)
     smallest = torch.finfo(u.dtype).eps
     odds = torch.logit((u / math.log(classes)).clamp(smallest, 1 - smallest)) - math.log(threshold / (1 - threshold))

@@ -12,13 +12,16 @@ calls two hooks; what predicts asks for `sample(n, seed)`. A network without any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from calibrant.adapters.calling import called_with
+from calibrant.adapters.compiled import usable
+from calibrant.adapters.outputs import logits_of
 from calibrant.posteriors.ensemble import Ensemble
 
 
@@ -65,20 +68,22 @@ class Posterior(nn.Module):
     interruption has to be in parameters and buffers, whose shapes stay as the constructor makes them.
 
     A family's constructor takes the module, and keywords with defaults, which become its options
-    (`posterior.options` in the settings).
+    (`posterior.options` in the settings). The module is taken as it is, without a copy, so that training changes it;
+    of one behind `torch.compile`, the module inside: compile the posterior instead.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.module = usable(module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's output at one draw of theta."""
+        """The module's output at one draw of theta, as it is; a batch that is a mapping is passed by name."""
+        args, kwargs = called_with(self.module, args, kwargs)
         return self.module(*args, **kwargs)
 
     def logits(self, inputs: Any, draws: int = 1) -> Tensor:
-        """Logits (S, B, C) at S = `draws` draws of theta."""
-        outputs = [self(inputs) for _ in range(draws)]
+        """Logits (S, B, C) at S = `draws` draws of theta, wherever they are in the module's output."""
+        outputs = [logits_of(self(inputs), inputs) for _ in range(draws)]
         return outputs[0][None] if draws == 1 else torch.stack(outputs)
 
     def kl(self) -> Tensor | None:
@@ -107,6 +112,22 @@ class Posterior(nn.Module):
         Under `torchrun` every rank calls it, with the buffers of rank 0 before and after; parameters must be changed
         alike on all ranks.
         """
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """`state_dict()` without the frozen parameters: all that training changes, such as q over the LoRA weights.
+
+        `load_trained_state` puts it into a posterior of the same network.
+        """
+        frozen = {name for name, parameter in self.named_parameters() if not parameter.requires_grad}
+        return {name: value for name, value in self.state_dict().items() if name not in frozen}
+
+    def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `trained_state` returned; refused if it is that of another network or family."""
+        differing = sorted(set(self.trained_state()) ^ set(state))
+        if differing:
+            where = "not trained here" if differing[0] in state else "not in the state"
+            raise ValueError(f"state does not fit this posterior: {differing[0]} is {where}")
+        self.load_state_dict(dict(state), strict=False)
 
     def sample(self, n: int, seed: int = 0) -> Ensemble:
         """`n` fixed members drawn from q as it is now, which later training does not change.

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant.adapters.compiled import uncompiled
+from calibrant.adapters.outputs import logits_of
 from calibrant.posteriors.base import Posterior
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import check_count
@@ -23,8 +25,7 @@ class Deterministic(Posterior):
 
     def logits(self, inputs: Any, draws: int = 1) -> Tensor:
         """Logits (1, B, C): draws would not differ."""
-        logits: Tensor = self.module(inputs)[None]
-        return logits
+        return logits_of(self(inputs), inputs)[None]
 
     def sample(self, n: int, seed: int = 0) -> Ensemble:
         """An ensemble of one, however many are wanted."""
@@ -33,5 +34,6 @@ class Deterministic(Posterior):
 
 
 def as_posterior(model: nn.Module) -> Posterior:
-    """`model` if it is a posterior, else the deterministic posterior of the network that it is."""
+    """`model` if it is a posterior, compiled or not, else the deterministic posterior of the network that it is."""
+    model = uncompiled(model)
     return model if isinstance(model, Posterior) else Deterministic(model)

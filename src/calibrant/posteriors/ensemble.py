@@ -14,7 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
+from calibrant.adapters.compiled import usable
 from calibrant.adapters.features import FeatureTap
+from calibrant.adapters.outputs import logits_of
+from calibrant.adapters.trees import move_to
+from calibrant.adapters.unpacking import class_indices, inputs_of, split_batch
 from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key, run
 from calibrant.predictions import Predictions
 
@@ -30,26 +34,31 @@ class Ensemble(nn.Module):
         module: what the members run.
         members: the tensors in which they differ.
 
+    `one_logit` says whether the module was seen to return one logit per example, which is read as two classes; None
+    before the first run.
+
     >>> Ensemble.of(nn.Linear(3, 2))(torch.ones(5, 3)).shape
     torch.Size([1, 5, 2])
     """
 
     def __init__(self, module: nn.Module, members: Members) -> None:
         super().__init__()
-        self.module = module
+        self.module = usable(module)
         self.members = members
+        self.one_logit: bool | None = None
         self.eval()
 
     @classmethod
     def of(cls, module: nn.Module) -> Ensemble:
         """A deterministic network as an ensemble of one (of a copy, which later training does not change)."""
-        return cls(copy.deepcopy(module), StoredMembers({}, 1))
+        return cls(copy.deepcopy(usable(module)), StoredMembers({}, 1))
 
     @classmethod
     def stack(cls, modules: Sequence[nn.Module]) -> Ensemble:
         """Several trained networks of one architecture: a deep ensemble."""
         if not modules:
             raise ValueError("modules is empty")
+        modules = [usable(module) for module in modules]
         # Not the state dict, which lists tied weights twice and leaves out buffers that are not persistent.
         states = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
         if any({n: t.shape for n, t in s.items()} != {n: t.shape for n, t in states[0].items()} for s in states):
@@ -60,7 +69,7 @@ class Ensemble(nn.Module):
     @classmethod
     def separate(cls, modules: Iterable[nn.Module]) -> Ensemble:
         """Networks of any architecture, each returning logits (B, C), or logits and features (B, D)."""
-        copies = nn.ModuleList(copy.deepcopy(module) for module in modules)
+        copies = nn.ModuleList(copy.deepcopy(usable(module)) for module in modules)
         return cls(copies, SeparateMembers(len(copies)))
 
     def __len__(self) -> int:
@@ -89,12 +98,13 @@ class Ensemble(nn.Module):
     def callables(self, feature_layer: str | None = None) -> Callable[[int], Member]:
         """K -> member `k` as a callable, for those who run several: the layers are looked through once."""
         reader = feature_layer if self.shared is None else FeatureTap(self.shared, feature_layer)
-        return lambda k: Member(self.network(k), self._weights(k), reader)
+        return lambda k: Member(self.network(k), self._weights(k), reader, self._note)
 
     def forward(self, x: Any) -> Tensor:
         """Logits (K, B, C)."""
-        outputs = (run(self.network(k), self._weights(k), x) for k in range(len(self)))
-        return torch.stack([output[0] if isinstance(output, tuple) else output for output in outputs])
+        inputs = inputs_of(x)
+        outputs = (run(self.network(k), self._weights(k), inputs) for k in range(len(self)))
+        return torch.stack([logits_of(output, inputs) for output in outputs])
 
     def probabilities(self, x: Any) -> Tensor:
         """Probabilities (K, B, C) of each member."""
@@ -117,7 +127,9 @@ class Ensemble(nn.Module):
         """The same ensemble with all members in memory: faster for small batches, K times the weights."""
         if self.members.held:
             return self
-        return Ensemble(copy.deepcopy(self.module), StoredMembers(self.stacked(), len(self)))
+        kept = Ensemble(copy.deepcopy(self.module), StoredMembers(self.stacked(), len(self)))
+        kept.one_logit = self.one_logit
+        return kept
 
     @torch.no_grad()
     def predict(
@@ -131,7 +143,8 @@ class Ensemble(nn.Module):
         """Predict everything that `loader` yields, features included, with one member in memory at a time.
 
         Args:
-            loader: batches `x`, `(x, y)` or `(x, y, ...)`; in the same order at every pass.
+            loader: batches `x`, `(x, y)`, `(x, y, ...)`, or mappings with or without labels, as those of a tokenizer;
+                in the same order at every pass.
             feature_layer: the name of the layer whose input is returned as features; by default the last linear layer.
             device: where to compute (the ensemble is moved there); results are on the CPU.
             progress: called with the number of inputs after each batch of each member.
@@ -145,10 +158,14 @@ class Ensemble(nn.Module):
         collected = _Collected(len(self))
         for k, position, member, (x, y) in self._passes(loader, feature_layer):
             logits, features = member(self._here(x))
+            y = class_indices(y) if self.one_logit and y is not None else y
             collected.add(k, position, logits, features, y)
             if progress is not None:
                 progress(len(logits))
         return collected.predictions()
+
+    def _note(self, one_logit: bool) -> None:
+        self.one_logit = one_logit
 
     def _weights(self, k: int) -> dict[str, Tensor]:
         return self.members.weights(k, self.module)
@@ -156,7 +173,7 @@ class Ensemble(nn.Module):
     def _here(self, x: Any) -> Any:
         """`x` on the device of the ensemble."""
         parameter = next(self.parameters(), None)
-        return x.to(parameter.device, non_blocking=True) if parameter is not None and hasattr(x, "to") else x
+        return x if parameter is None else move_to(x, parameter.device)
 
     def _passes(
         self, loader: Iterable[Any], feature_layer: str | None
@@ -167,12 +184,12 @@ class Ensemble(nn.Module):
             members = [member_of(k) for k in range(len(self))]
             for position, batch in enumerate(loader):
                 for k, member in enumerate(members):
-                    yield k, position, member, _inputs_and_labels(batch)
+                    yield k, position, member, split_batch(batch)
             return
         for k in range(len(self)):
             member = member_of(k)
             for position, batch in enumerate(loader):
-                yield k, position, member, _inputs_and_labels(batch)
+                yield k, position, member, split_batch(batch)
 
 
 class _Collected:
@@ -211,10 +228,3 @@ class _Collected:
             torch.stack([torch.cat(parts) for parts in self.features]) if self._alike() else None,
             torch.cat(self.labels) if self.labels else None,
         )
-
-
-def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
-    """The inputs of a batch, and its labels where it has any."""
-    if isinstance(batch, (tuple, list)):
-        return batch[0], batch[1] if len(batch) > 1 else None
-    return batch, None

@@ -16,6 +16,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from calibrant.adapters.compiled import usable
 from calibrant.posteriors.base import Posterior
 from calibrant.posteriors.dropout_layers import FreshDropout, UnitMask, dropout_layers, replaced, with_dropout
 from calibrant.posteriors.ensemble import Ensemble
@@ -46,6 +47,7 @@ class MCDropout(Posterior):
     def __init__(self, module: nn.Module, *, rate: float | None = None, before_last: bool = True) -> None:
         if rate is not None and not 0 <= rate < 1:
             raise ValueError(f"rate must lie in [0, 1), not {rate}")
+        module = usable(module)
         if not dropout_layers(module):
             module = _with_one(module, before_last=before_last)
         for name, layer in dropout_layers(module).items():

@@ -19,6 +19,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from calibrant import checks
+from calibrant.adapters.calling import called_with
 from calibrant.posteriors.base import Posterior, TrainingContext
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import PosteriorMembers, parameter_key
@@ -40,8 +41,8 @@ class MeanField(Posterior):
     r"""q(theta) = N(mean, diag(exp(rho))) over the parameters of `module`, with prior N(prior_mean, prior_std^2 I).
 
     Args:
-        module: any module; its parameters become the means, in place (copy it first to keep it as it was). A trained
-            network therefore works at once.
+        module: any module; its parameters become the means, in place: training q trains the module, and nothing is held
+            twice. `MeanField(copy.deepcopy(module))` leaves yours as it is. A trained network works at once.
         prior_std: standard deviation of the prior, sqrt(0.001) in the paper.
         prior_mean: a number, or "init" for a prior centered on the weights that the module has now.
         init_std: standard deviation that q starts from, one number for all parameters. If not given, each tensor has
@@ -73,6 +74,7 @@ class MeanField(Posterior):
         fuse: bool = False,
     ) -> None:
         super().__init__(module)
+        module = self.module
         self.prior_std = checks.positive("prior_std", prior_std)
         self.init_std = None if init_std is None else checks.positive("init_std", init_std)
         if prior_mean != "init" and not math.isfinite(float(prior_mean)):
@@ -91,7 +93,8 @@ class MeanField(Posterior):
         self._kl_of_draw: tuple[Tensor, list[int]] | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's output at one draw of theta."""
+        """The module's output at one draw of theta, as it is; a batch that is a mapping is passed by name."""
+        args, kwargs = called_with(self.module, args, kwargs)
         theta, kl = draw_all(self._means(), self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
         if kl is not None and kl.requires_grad:
             self._kl_of_draw = kl, self._versions()
@@ -165,8 +168,6 @@ def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
     """Names of the parameters that the predicate makes Bayesian, each shared parameter once."""
     names = []
     for name, parameter in module.named_parameters():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise ValueError(f"module has the lazy parameter {name}: run it once on a batch before making it Bayesian")
         if not parameter.requires_grad or not bayesian(name, module.get_submodule(name.rpartition(".")[0])):
             continue
         if not parameter.is_floating_point():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
+from calibrant.adapters.outputs import as_classes, is_one_logit, raw_logits, returned_features
 
 
 class Member:
     """One member: `member(x)` gives its logits (B, C), and the features (B, D) from the same pass or None.
 
     Args:
-        module: returns logits, or a pair of logits and features of its own.
+        module: returns logits, or a pair of logits and features of its own; see `adapters.outputs` for other forms.
         tensors: parameters and buffers by name that take the place of the module's.
         feature_layer: the layer whose input the features are; by default the last linear layer. Members that run one
             module may share what reads it.
+        note: told at every call whether the module has one logit per example, which is read as two classes.
 
     >>> logits, features = Member(nn.Linear(3, 2))(torch.ones(4, 3))
     >>> logits.shape, features.shape
@@ -32,20 +35,26 @@ class Member:
         module: nn.Module,
         tensors: Mapping[str, Tensor] | None = None,
         feature_layer: str | FeatureTap | None = None,
+        note: Callable[[bool], None] | None = None,
     ) -> None:
-        self.module, self.tensors = module, dict(tensors or {})
+        self.module, self.tensors, self._note = module, dict(tensors or {}), note
         self._tap = feature_layer if isinstance(feature_layer, FeatureTap) else FeatureTap(module, feature_layer)
 
     def __call__(self, x: Any) -> tuple[Tensor, Tensor | None]:
         """Logits (B, C) and features (B, D)."""
         with self._tap as tap:
             output = run(self.module, self.tensors, x)
-            return output if isinstance(output, tuple) else (output, tap.take())
+            raw = raw_logits(output)
+            if self._note is not None:
+                self._note(is_one_logit(raw))
+            logits, features = as_classes(raw, x), returned_features(output)
+            return logits, tap.take(logits) if features is None else features
 
 
 def run(module: nn.Module, tensors: dict[str, Tensor], x: Any) -> Any:
     """The output of `module` with `tensors` in place of its own."""
-    return functional_call(module, tensors, (x,)) if tensors else module(x)
+    args, kwargs = arguments(module, x)
+    return functional_call(module, tensors, args, kwargs) if tensors else module(*args, **kwargs)
 
 
 class Members(nn.Module):

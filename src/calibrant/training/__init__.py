@@ -1,7 +1,7 @@
 """Training: the stages of a run, the loop behind them, the rule that selects lambda, sweeps.
 
-May import: files, slots, metrics, predictions, posteriors, losses, calibrators, detectors, selective, data, backbones,
-config, report, runs.
+May import: files, slots, adapters, metrics, predictions, posteriors, losses, calibrators, detectors, selective, data,
+backbones, config, report, runs.
 """
 
 from calibrant.backbones.normalization import Normalize

@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from calibrant.adapters.trees import move_to
 from calibrant.config.groups import AugmentationSettings
 from calibrant.data import Augmentation, Batches, split_indices
 from calibrant.training.randomness import derive
@@ -85,21 +86,21 @@ class BatchSource:
         samples = len(self) * size * self.fabric.world_size
         return Batches(data, size, seed=derive(self.seed, purpose), replacement=True, samples=samples, **ranks)
 
-    def _preparation(self, epoch: int, step: int) -> Callable[[Tensor], Tensor]:
+    def _preparation(self, epoch: int, step: int) -> Callable[[Any], Any]:
         """What is done to the inputs of a step: to the device, and augmented if they are images."""
         if self.augment is None:
             return self._move
         augment, seed = self.augment, derive(self.seed, "augmentation", epoch, step, self.fabric.global_rank)
         generator = torch.Generator().manual_seed(seed)
 
-        def prepare(inputs: Tensor) -> Tensor:
+        def prepare(inputs: Any) -> Any:
             moved = self._move(inputs)
-            return augment(moved, generator) if moved.dim() == 4 else moved
+            return augment(moved, generator) if isinstance(moved, Tensor) and moved.dim() == 4 else moved
 
         return prepare
 
-    def _move(self, values: Tensor) -> Tensor:
-        return values.to(self.fabric.device, non_blocking=True)
+    def _move(self, values: Any) -> Any:
+        return move_to(values, self.fabric.device)
 
 
 def _per_rank(batch_size: int, fabric: Fabric) -> int:

@@ -8,6 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import backbones
+from calibrant.adapters.calling import call
+from calibrant.adapters.compiled import usable
+from calibrant.adapters.outputs import logits_of
+from calibrant.adapters.trees import move_to
 from calibrant.backbones.normalization import Normalize
 from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
@@ -15,7 +19,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, channel_statistics
 from calibrant.slots import build, options_of
 from calibrant.training.randomness import derive, seeded
-from calibrant.training.training_data import Examples, class_count
+from calibrant.training.training_data import Examples, class_count, input_shape
 
 
 def fresh_model(
@@ -30,9 +34,9 @@ def fresh_model(
     Its weights are the same for all schemes.
     """
     if network is not None:
-        network = copy.deepcopy(network)
+        network = copy.deepcopy(usable(network))
     else:
-        shape = tuple(train.take(torch.tensor([0]))[0].shape[1:])
+        shape = input_shape(train)
         with seeded(derive(settings.seed, "network")):
             network = backbones.build(settings.backbone.name, shape, class_count(train))
         if settings.backbone.weights is not None:
@@ -69,9 +73,9 @@ _SAMPLE = 2048  # examples of a data set that is read when needed
 
 
 def input_statistics(data: Examples, settings: DataSettings) -> tuple[Tensor, Tensor] | None:
-    """Mean and standard deviation of every channel; None for tokens, 0 and 1 where `normalize` is off."""
+    """Mean and standard deviation of every channel; None for tokens or several inputs, 0 and 1 without `normalize`."""
     sample = data.inputs if isinstance(data, ArrayData) else data.take(torch.arange(min(_SAMPLE, len(data))))[0]
-    if not sample.is_floating_point() and sample.dtype != torch.uint8:
+    if not isinstance(sample, Tensor) or not (sample.is_floating_point() or sample.dtype == torch.uint8):
         return None
     channels = sample.shape[1]
     if not settings.normalize:
@@ -90,9 +94,10 @@ def _given(name: str, values: tuple[float, ...] | None, measured: Tensor) -> Ten
 def check_outputs(model: nn.Module, data: Examples) -> None:
     """Refuse a network whose output does not fit the labels of `data`."""
     was_training, model = model.training, model.eval()
-    logits = model(data.take(torch.arange(min(2, len(data))))[0].to(next(model.parameters()).device))
+    inputs = move_to(data.take(torch.arange(min(2, len(data))))[0], next(model.parameters()).device)
+    logits = logits_of(call(model, inputs), inputs)
     model.train(was_training)
-    if not isinstance(logits, Tensor) or logits.dim() != 2:
+    if logits.dim() != 2:
         raise ValueError("module must return logits of shape (batch, classes)")
     outputs = logits.shape[1]
     known = isinstance(data, ArrayData) or data.classes is not None

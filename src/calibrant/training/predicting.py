@@ -6,6 +6,7 @@ Kept are the probabilities of the ensemble and the OOD scores of its logits, not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,9 +77,9 @@ class InOrder:
         self.batches = Batches(data, batch_size, shuffle=False)
         self.augmentation, self.seed = augmentation, seed
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor] | Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         for step, (inputs, labels) in enumerate(self.batches.epoch(0)):
-            if self.augmentation is not None and inputs.dim() == 4:
+            if self.augmentation is not None and isinstance(inputs, Tensor) and inputs.dim() == 4:
                 generator = torch.Generator().manual_seed(derive(self.seed, "view", step))
                 inputs = self.augmentation(inputs, generator)
             yield inputs if labels is None else (inputs, labels)

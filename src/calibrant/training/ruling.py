@@ -19,7 +19,7 @@ from calibrant.config.loading import Settings
 from calibrant.config.rule_settings import RuleSettings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData, DataError
-from calibrant.data.synthetic import synthesize
+from calibrant.data.synthetic.tokenized import synthesize_inputs
 from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.predictions import Predictions
@@ -115,7 +115,7 @@ def _divided(uncertainty: Examples, settings: Settings) -> tuple[Examples, Examp
 
 def _made(part: Examples, settings: RuleSettings, seed: int) -> ArrayData:
     inputs, labels = part.take(torch.arange(min(_MOST, len(part))))
-    return ArrayData(synthesize(inputs, labels, settings.synthesizers, seed=seed))
+    return ArrayData(synthesize_inputs(inputs, labels, settings.synthesizers, seed=seed))
 
 
 def predict_outliers(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from calibrant.adapters.trees import join_rows
 from calibrant.losses.objective import Objective
 from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import gather_with_gradients
@@ -17,17 +19,17 @@ from calibrant.training.distributed import gather_with_gradients
 class Batch:
     """The examples of one step: ID with labels; the regularizer's own and those of D_u, where there are any."""
 
-    inputs: Tensor
+    inputs: Any
     labels: Tensor
-    regularizer_inputs: Tensor | None = None
+    regularizer_inputs: Any = None
     regularizer_labels: Tensor | None = None
-    outliers: Tensor | None = None
+    outliers: Any = None
 
-    def together(self) -> Tensor:
-        """All inputs in one tensor, for one forward pass: BatchNorm's statistics are shared."""
+    def together(self) -> Any:
+        """All inputs as one batch, for one forward pass: BatchNorm's statistics are shared."""
         parts = (self.inputs, self.regularizer_inputs, self.outliers)
         present = [part for part in parts if part is not None]
-        return present[0] if len(present) == 1 else torch.cat(present)
+        return present[0] if len(present) == 1 else join_rows(present)
 
 
 class Draws(nn.Module):
@@ -42,7 +44,7 @@ class Draws(nn.Module):
         self.posterior = as_posterior(model)
         self.draws = draws
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, inputs: Any) -> tuple[Tensor, Tensor | None]:
         """Logits (S, B, C) and the KL."""
         logits = self.posterior.logits(inputs, self.draws)
         return logits, self.posterior.kl()

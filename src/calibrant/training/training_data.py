@@ -7,10 +7,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
+from calibrant.adapters.trees import join_rows, row_shape
 from calibrant.config.groups import DataSettings
 from calibrant.config.schemes import Scheme
 from calibrant.data import (
@@ -42,11 +44,11 @@ class TrainingData:
     splits: Mapping[str, Splits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        shape = self.train.take(torch.tensor([0]))[0].shape[1:]
+        shape = input_shape(self.train)
         others = {"validation": self.validation, "test": self.test, "uncertainty": self.uncertainty, **self.ood}
         for name, data in others.items():
-            if data is not None and (found := data.take(torch.tensor([0]))[0].shape[1:]) != shape:
-                raise ValueError(f"{name} has inputs of shape {tuple(found)}, but the training data of {tuple(shape)}")
+            if data is not None and (found := input_shape(data)) != shape:
+                raise ValueError(f"{name} has inputs of shape {found}, but the training data of {shape}")
 
     def outliers_for(self, scheme: Scheme) -> Examples:
         """D_u, which `scheme` is fine-tuned on."""
@@ -167,7 +169,15 @@ def as_examples(X: object, y: object = None) -> Examples:
     if not batches:
         raise DataError("the loader is empty")
     labels = [target for _, target in batches if target is not None]
-    return ArrayData(torch.cat([inputs for inputs, _ in batches]), torch.cat(labels) if labels else None)
+    shapes = {str(row_shape(inputs)) for inputs, _ in batches}
+    if len(shapes) > 1:
+        raise DataError(f"the loader yields inputs of shapes {', '.join(sorted(shapes))}; resize or pad them to one")
+    return ArrayData(join_rows([inputs for inputs, _ in batches]), torch.cat(labels) if labels else None)
+
+
+def input_shape(data: Examples) -> Any:
+    """The shape of one input of `data`; of inputs by name, a `dict` of them."""
+    return row_shape(data.take(torch.tensor([0]))[0])
 
 
 def fingerprint(data: Examples | None) -> str | None:

@@ -6,6 +6,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from calibrant.adapters.trees import move_to
 from calibrant.metrics import expected_calibration_error
 from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import sum_over_ranks
@@ -26,7 +27,7 @@ def validate(
             raise ValueError("the validation data has no labels")
         labels = target.to(fabric.device)
         with fabric.autocast():
-            logits = ensemble(inputs.to(fabric.device))
+            logits = ensemble(move_to(inputs, fabric.device))
         probabilities = logits.float().softmax(-1).mean(0)
         confidence, predicted = probabilities.max(-1)
         surprise = -probabilities.gather(1, labels[:, None]).squeeze(1).clamp_min(1e-38).log()

@@ -12,6 +12,7 @@ from pathlib import Path
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from calibrant.adapters.compiled import usable
 from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
@@ -63,7 +64,8 @@ class Workspace:
         on_epoch: Callable[[Scheme, list[EpochRow]], None] | None = None,
     ) -> None:
         self.on_epoch = on_epoch
-        self.data, self.settings, self.network, self.progress = data, settings, network, progress
+        self.data, self.settings, self.progress = data, settings, progress
+        self.network = None if network is None else usable(network)
         self.run: Run | MemoryRun = MemoryRun() if out is None else Run(out)
         self.fabric = fabric or make_fabric(settings.engine)
         if out is None and self.fabric.world_size > 1:
