@@ -87,7 +87,7 @@ def test_it_is_plain_data() -> None:
     assert ImageTransform.from_dict(json.loads(json.dumps(transform.to_dict()))) == transform
     assert ImageTransform(size=32) == ImageTransform(size=(32, 32))
     for wrong in ({}, {"size": 3}, {"size": [4, 4], "crop": "x"}, {"size": None, "code": "import os"}):
-        with pytest.raises(ValueError, match="transform|crop|size"):
+        with pytest.raises(ValueError, match=r"transform|crop|size"):
             ImageTransform.from_dict(wrong)
 
 

@@ -7,21 +7,28 @@ from collections.abc import Sequence
 import torch
 
 from calibrant.config.schemes import Scheme
+from calibrant.data import ImageTransform
+from calibrant.deploy.backbone import Backbone
 from calibrant.deploy.predictor import Predictor
-from calibrant.deploy.saving import Backbone
 from calibrant.training.selecting import Selection
 from calibrant.training.training_data import class_count
 from calibrant.training.workspace import Workspace
 
 
 def predictor_of(
-    workspace: Workspace, scheme: Scheme | str, selection: Selection, classes: Sequence[str] | None = None
+    workspace: Workspace,
+    scheme: Scheme | str,
+    selection: Selection,
+    classes: Sequence[str] | None = None,
+    *,
+    transform: ImageTransform | None = None,
+    factory: str | None = None,
 ) -> Predictor:
     """The predictor of `scheme`: a selective one answers at `selector.coverage`, one with a rule as that says.
 
     Any other one always answers.
 
-    `classes` names the classes where the data does not.
+    `classes` names the classes where the data does not; `transform` and `factory` are those of `Predictor`.
     """
     settings, train = workspace.settings, workspace.data.train
     shape = tuple(train.take(torch.tensor([0]))[0].shape[1:])
@@ -36,4 +43,6 @@ def predictor_of(
         classes=train.classes if classes is None else classes,
         feature_layer=settings.backbone.feature_layer,
         backbone=None if own else Backbone(settings.backbone.name, shape, class_count(train)),
+        transform=transform,
+        factory=factory,
     ).cpu()
