@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from calibrant.config.schemes import Scheme
-from calibrant.data import ImageTransform
+from calibrant.data import ImageTransform, Spec, is_own
 from calibrant.deploy.backbone import Backbone
 from calibrant.deploy.predictor import Predictor
 from calibrant.training.selecting import Selection
-from calibrant.training.training_data import class_count
+from calibrant.training.training_data import TrainingData, class_count
 from calibrant.training.workspace import Workspace
 
 
@@ -46,3 +46,17 @@ def predictor_of(
         transform=transform,
         factory=factory,
     ).cpu()
+
+
+def decoding_of(source: str, data: TrainingData) -> ImageTransform | None:
+    """How the user's own image files that `source` names became `data`: what prediction does with others.
+
+    None where they are no image files.
+    """
+    spec = Spec.parse(source)
+    form = getattr(spec.source(), "form", None) if is_own(spec.kind) else None
+    first = data.train.take(torch.tensor([0]))[0]
+    if form is None or first.dim() != 4 or first.dtype != torch.uint8:
+        return None
+    channels, height, width = first.shape[1:]
+    return ImageTransform((height, width), form.crop, interpolation=form.interpolation, channels=channels)
