@@ -30,7 +30,7 @@ calibrant predict calibrated folder:new --module my_nets:resnet20 --out answers.
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageOptions:
     """What the network expects of images."""
 
     size: Annotated[
@@ -63,7 +63,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Promise:
+class CertificateOptions:
     """What the certificate is to say."""
 
     max_error: Annotated[
@@ -87,8 +87,8 @@ def command(
         str, typer.Option("--data", metavar="SPEC", help="Labeled data that the network was not trained on.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory, which must not be there yet.")],
-    images: Images,
-    promise: Promise,
+    images: ImageOptions,
+    promise: CertificateOptions,
     weights: Annotated[
         str | None,
         typer.Option("--weights", metavar="FILE", help="Safetensors, or a state dict that torch.save wrote."),

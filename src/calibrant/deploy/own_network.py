@@ -28,11 +28,12 @@ _UNCERTIFIED = ("rule.name=confidence", "rule.max_error=null", "rule.max_outlier
 
 @dataclass(frozen=True)
 class CalibratedNetwork:
-    """What came of it: the predictor, and the table of the network, its calibrated confidence, and the rule."""
+    """What came of it: predictor, evaluations (network, calibrated, with the rule), their table, and the data."""
 
     predictor: Predictor
     evaluations: list[Evaluation]
     rows: list[Row]
+    data: TrainingData
 
     @property
     def accuracy(self) -> float:
@@ -103,11 +104,11 @@ def calibrate_network(
         evaluation_of(settings, f"network + {settings.rule.name}", selection.predictions),
     ]
     tell("measure with intervals")
-    found = CalibratedNetwork(predictor, evaluations, table_of(evaluations, settings.report, (1.0, coverage)))
+    found = CalibratedNetwork(predictor, evaluations, table_of(evaluations, settings.report, (1.0, coverage)), data)
     _warn_if_guessing(found, class_count(data.train))
     tell("write the predictor and the page")
     if target is not None:
-        _write(target, found, settings, data, command)
+        _write(target, found, settings, command)
     tell("done")
     return found
 
@@ -198,9 +199,9 @@ def _warn_if_guessing(found: CalibratedNetwork, classes: int) -> None:
         )
 
 
-def _write(target: Path, found: CalibratedNetwork, settings: Settings, data: TrainingData, command: str) -> None:
+def _write(target: Path, found: CalibratedNetwork, settings: Settings, command: str) -> None:
     """The run directory, whole or not at all."""
-    names = [evaluation.system for evaluation in found.evaluations]
+    data, names = found.data, [evaluation.system for evaluation in found.evaluations]
     title = f"{settings.data.source.partition('?')[0]}: a trained network, calibrated"
     with whole(target) as temporary:
         run = Run(temporary)

@@ -112,7 +112,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
         about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
         network = (record["backbone"] or {}).get("name") or record.get("factory") or "your own"
         if record.get("transform") is not None:
-            about["transform"] = ", ".join(f"{name} {value}" for name, value in record["transform"].items())
+            about["transform"] = ", ".join(f"{name} {value}" for name, value in record["transform"].items() if value)
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
     except RunError as error:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
