@@ -25,7 +25,6 @@ calibrant calibrate 'timm:create_model?model_name=resnet18&num_classes=10' --wei
     --data folder:photos --classes classes.txt --outliers folder:others --out calibrated
 calibrant calibrate my_nets:resnet20 --weights resnet20.pt --data folder:photos --size 224 --crop 0.875 \\
     --outliers folder:others --max-error 0.05 --max-outliers 0.1 --delta 0.1 --out certified
-calibrant predict calibrated folder:new --module my_nets:resnet20 --out answers.csv
 """
 
 
