@@ -141,8 +141,8 @@ def test_foreign_and_newer_folders_are_refused(saved: Path, tmp_path: Path) -> N
         with pytest.raises(ValueError, match="is of another program"):
             load(other)
     record = json.loads((saved / "predictor.json").read_text())
-    (saved / "predictor.json").write_text(json.dumps({**record, "version": 3}))
-    with pytest.raises(ValueError, match="format version 3, but this calibrant reads up to 2: upgrade"):
+    (saved / "predictor.json").write_text(json.dumps({**record, "version": 4}))
+    with pytest.raises(ValueError, match="format version 4, but this calibrant reads up to 3: upgrade"):
         load(saved)
 
 

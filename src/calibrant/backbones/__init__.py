@@ -4,10 +4,23 @@ May import: nothing of ours.
 """
 
 from calibrant.backbones.cost import Cost, cost
+from calibrant.backbones.factory import build_module
 from calibrant.backbones.names import build
 from calibrant.backbones.resnet import ResNet, resnet18, resnet20
 from calibrant.backbones.small import MLP, SmallCNN
 from calibrant.backbones.weights import load_weights
 from calibrant.backbones.wide_resnet import WideResNet
 
-__all__ = ["MLP", "Cost", "ResNet", "SmallCNN", "WideResNet", "build", "cost", "load_weights", "resnet18", "resnet20"]
+__all__ = [
+    "MLP",
+    "Cost",
+    "ResNet",
+    "SmallCNN",
+    "WideResNet",
+    "build",
+    "build_module",
+    "cost",
+    "load_weights",
+    "resnet18",
+    "resnet20",
+]

@@ -2,7 +2,8 @@
 
 A new command is a file here with a function `command` and its `EXAMPLES`, listed in `COMMANDS` under its name.
 
-May import: files, slots, adapters, metrics, data, config, evaluation, audit, runs, training, deploy, studies.
+May import: files, slots, adapters, metrics, data, backbones, config, evaluation, audit, runs, training, deploy,
+studies.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import audit, data, demo, errors, evaluate, info, predict, report, reproduce, sweep, train
+from calibrant.cli import audit, calibrate, data, demo, errors, evaluate, info, predict, report, reproduce, sweep, train
 from calibrant.cli.plugins import with_plugins
 
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
     "train": train,
     "evaluate": evaluate,
+    "calibrate": calibrate,
     "predict": predict,
     "sweep": sweep,
     "audit": audit,
@@ -34,6 +36,7 @@ _EXAMPLES = """
 calibrant demo                    # the paper at toy scale, in two minutes
 calibrant audit predictions.csv   # is somebody's model calibrated? no model needed
 calibrant train --out run         # train any of the sixteen schemes
+calibrant calibrate nets:make ... # a trained network of your own and labeled images to a predictor
 calibrant predict run photos/     # labels, confidence, and whether to trust them
 """
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from calibrant.cli import options, output
+from calibrant.cli.modules import Module, network_of
 
 EXAMPLES = """
 calibrant evaluate run
@@ -25,6 +26,7 @@ def command(
         list[str] | None, typer.Option("--ood", metavar="SPEC", help="OOD data in place of the run's; repeatable.")
     ] = None,
     scheme: options.Schemes = None,
+    module: Module = None,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="The table as CSV, too.")] = None,
     json: options.Json = False,
@@ -42,9 +44,9 @@ def command(
     if out is not None:
         writable(out.parent)
     wanted = options.parse_schemes(scheme, "all") if scheme else []
-    evaluations = [
-        found for one in runs for found in evaluate_run(one, wanted, data=data, ood=ood or (), device=device or "auto")
-    ]
+    given: dict[str, Any] = {"data": data, "ood": ood or (), "device": device or "auto"}
+    given["module"] = None if module is None else network_of(module)
+    evaluations = [found for one in runs for found in evaluate_run(one, wanted, **given)]
     settings = runs[0].settings.report
     rows = table_of(evaluations, settings)
     if out is not None:

@@ -14,6 +14,7 @@ from calibrant.cli import options, output
 from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
+from calibrant.cli.modules import Module, network_of
 
 if TYPE_CHECKING:
     from calibrant.deploy.prediction_tables import PredictionCount
@@ -23,6 +24,7 @@ EXAMPLES = """
 calibrant predict run photos/ --out predictions.csv
 calibrant predict run 'parquet:big.parquet?id=key' --out predictions.parquet --device cuda
 calibrant predict demo/seed-0 embedded:near --scheme SCBNN-OCM --coverage 0.8 --early --out letters.csv
+calibrant predict photos-run folder:new --module my_nets:resnet20 --out predictions.csv
 calibrant predict run 's3://bucket/big?id=key' --engine ray --address auto --out s3://bucket/answers
 """
 
@@ -39,6 +41,7 @@ def command(
     scheme: Annotated[
         str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which, where RUN holds several.")
     ] = None,
+    module: Module = None,
     coverage: Annotated[
         float | None,
         typer.Option("--coverage", min=0, max=1, help="Answer for this share of inputs like the validation data."),
@@ -62,7 +65,8 @@ def command(
 
     Columns: id (file name or row number), predicted (the class), confidence, trust (where the rule is trust), accepted,
     ood_score, acceptance (what is compared with the threshold), members (how many were asked), outlier_... (larger is
-    more outlying). Inputs are raw: normalization is part of the model. The file appears when it is whole.
+    more outlying). Inputs are raw: normalization is part of the model, and images are resized to its training size.
+    The file appears when it is whole.
     """
     from calibrant.adapters.devices import choose_device
     from calibrant.deploy import EarlyStopping, load
@@ -71,7 +75,9 @@ def command(
     if coverage is not None and error is not None:
         raise ValueError("give either --coverage or --error, not both")
     engine, local = _engine(where, device, workers), where.engine == "local"
-    predictor = load(predictor_folder(run, scheme), device=choose_device(device or "auto") if local else "cpu")
+    network = None if module is None else network_of(module)
+    target = choose_device(device or "auto") if local else "cpu"
+    predictor = load(predictor_folder(run, scheme), network, target)
     if coverage is not None:
         predictor = predictor.at_coverage(coverage)
     elif error is not None:

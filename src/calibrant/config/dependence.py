@@ -57,7 +57,8 @@ NAMED: Mapping[str, str] = {
     "rule.synthesizers": "synthesizer",
     "selector.objective": "objective",
 }
-SPECS = ("data.source", "data.uncertainty", "data.ood")  # which name a source: NAME, NAME:PATH, NAME?OPTION=VALUE
+# Which name a source: NAME, NAME:PATH, NAME?OPTION=VALUE.
+SPECS = ("data.source", "data.uncertainty", "data.ood", "data.test_source")
 # Setting: {value now: value before}.
 RENAMED: Mapping[str, Mapping[Any, Any]] = {"selector.variant": {"paper": "printed", "authors_code": "published"}}
 

@@ -57,7 +57,13 @@ class DataSettings(Group):
     test: Count | Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="number of test examples to use; of a source without a test part, to hold out"
     )
-    uncertainty_size: Count = Field(
+    test_source: str | None = Field(
+        default=None, description="labeled test data of its own; null: what the source brings, or a part of it"
+    )
+    classes: tuple[str, ...] | None = Field(
+        default=None, description="class names in the order of the network's outputs; null: as the source has them"
+    )
+    uncertainty_size: Count | Annotated[float, Field(gt=0, lt=1)] = Field(
         default=6000, description="D_u's share where one OOD set is split into D_u and a test set"
     )
     splits: str | None = Field(default=None, description="JSON file that splits the ID data, in place of the seed")

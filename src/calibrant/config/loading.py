@@ -93,8 +93,8 @@ def profiles() -> tuple[str, ...]:
     """Names of the profiles that are shipped.
 
     >>> profiles()
-    ('cifar10', 'cifar100', 'embedded', 'micro', 'paper', 'paper-code', 'pretrained', 'small',
-    'small-cifar10')
+    ('cifar10', 'cifar100', 'embedded', 'micro', 'own-network', 'paper', 'paper-code', 'pretrained',
+    'small', 'small-cifar10')
     """
     folder = resources.files("calibrant.config") / "profiles"
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))

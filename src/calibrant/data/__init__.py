@@ -9,6 +9,7 @@ from calibrant.data.augmentation import Augmentation
 from calibrant.data.base import Source
 from calibrant.data.batches import Batches
 from calibrant.data.download import default_folder, download
+from calibrant.data.image_transform import ImageTransform
 from calibrant.data.sources import (
     SourceInfo,
     Spec,
@@ -21,6 +22,7 @@ from calibrant.data.sources import (
     list_sources,
     open_source,
     outlier_parts,
+    with_defaults,
 )
 from calibrant.data.splits import CIFAR_SPLIT, OUTLIER_SPLIT, Splits, split_indices
 from calibrant.data.synthetic import Synthesizer, kind_of, synthesize
@@ -33,6 +35,7 @@ __all__ = [
     "Batches",
     "DataError",
     "DatasetData",
+    "ImageTransform",
     "Source",
     "SourceInfo",
     "Spec",
@@ -56,4 +59,5 @@ __all__ = [
     "outlier_parts",
     "split_indices",
     "synthesize",
+    "with_defaults",
 ]

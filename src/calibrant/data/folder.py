@@ -66,9 +66,17 @@ class FolderSource(Source):
     about = "images, a subfolder per class or none"
     parts = "in subfolders train and test, if both are there"
 
-    def __init__(self, path: str, *, size: str | None = None, color: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        size: str | None = None,
+        color: str | None = None,
+        crop: str | None = None,
+        interpolation: str | None = None,
+    ) -> None:
         super().__init__(path)
-        self.form = ImageForm.parse(size, color)
+        self.form = ImageForm.parse(size, color, crop, interpolation)
 
     @classmethod
     def claims(cls, path: Path) -> int:

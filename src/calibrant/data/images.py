@@ -20,28 +20,75 @@ if TYPE_CHECKING:
 SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
 
 
+INTERPOLATIONS = {"bilinear": 2, "bicubic": 3}  # by name, with Pillow's number
+
+
 @dataclass(frozen=True)
 class ImageForm:
-    """What decoded images should look like: `size` (height, width) to resize to, or None to keep; rgb or gray."""
+    """What decoded images should look like: `size` (height, width), or None to keep theirs; rgb or gray.
+
+    Without `crop`, images are resized without regard to proportions. With `crop`, a fraction, they are resized in
+    proportion until they just cover size / crop, and the middle is cut out: a size of 224 with a crop of 0.875 is the
+    usual "resize to 256, center crop 224". Images that have the size already are left as they are.
+    """
 
     size: tuple[int, int] | None = None
     color: str = "rgb"
+    crop: float | None = None
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if self.color not in ("rgb", "gray"):
+            raise DataError(f"color must be rgb or gray, not {self.color!r}")
+        if self.interpolation not in INTERPOLATIONS:
+            raise DataError(f"interpolation must be one of {', '.join(INTERPOLATIONS)}, not {self.interpolation!r}")
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise DataError(f"crop must be a fraction in (0, 1], the part of each side that is kept, not {self.crop}")
+        if self.crop is not None and self.size is None:
+            raise DataError("crop needs a size: the height and width that are cut out")
 
     @classmethod
-    def parse(cls, size: str | None = None, color: str | None = None) -> ImageForm:
-        """From spec options: size=32 or size=HEIGHTxWIDTH, color=rgb or color=gray.
+    def parse(
+        cls,
+        size: str | None = None,
+        color: str | None = None,
+        crop: str | None = None,
+        interpolation: str | None = None,
+    ) -> ImageForm:
+        """From spec options: size=32 or size=HEIGHTxWIDTH, color=rgb or color=gray, crop=0.875, interpolation=bicubic.
 
         >>> ImageForm.parse("32x48", "gray")
-        ImageForm(size=(32, 48), color='gray')
+        ImageForm(size=(32, 48), color='gray', crop=None, interpolation='bilinear')
         """
-        if color not in (None, "rgb", "gray"):
-            raise DataError(f"color must be rgb or gray, not {color!r}")
-        if size is None:
-            return cls(None, color or "rgb")
-        sides = size.split("x")
-        if len(sides) > 2 or not all(side.isdigit() and int(side) > 0 for side in sides):
+        sides = None if size is None else size.split("x")
+        if sides is not None and (len(sides) > 2 or not all(side.isdigit() and int(side) > 0 for side in sides)):
             raise DataError(f"size must be a number of pixels or HEIGHTxWIDTH, not {size!r}")
-        return cls((int(sides[0]), int(sides[-1])), color or "rgb")
+        try:
+            part = None if crop is None else float(crop)
+        except ValueError:
+            raise DataError(f"crop must be a fraction such as 0.875, not {crop!r}") from None
+        shape = None if sides is None else (int(sides[0]), int(sides[-1]))
+        return cls(shape, color or "rgb", part, interpolation or "bilinear")
+
+    def scaled(self, height: int, width: int) -> tuple[int, int]:
+        """What an image of `height` x `width` is resized to, before anything is cut off.
+
+        >>> ImageForm((224, 224), crop=0.875).scaled(300, 400)
+        (256, 341)
+        """
+        if self.size is None or (height, width) == self.size:
+            return height, width
+        if self.crop is None:
+            return self.size
+        wanted = [int(side / self.crop) for side in self.size]
+        if wanted[0] * width >= wanted[1] * height:
+            return wanted[0], max(wanted[1], wanted[0] * width // height)
+        return max(wanted[0], wanted[1] * height // width), wanted[1]
+
+    def corner(self, height: int, width: int) -> tuple[int, int]:
+        """Top and left of the middle of an image of `height` x `width` that is kept."""
+        kept = self.size or (height, width)
+        return round((height - kept[0]) / 2), round((width - kept[1]) / 2)
 
 
 def pil_to_tensor(image: Image.Image, form: ImageForm | None = None) -> Tensor:
@@ -50,10 +97,26 @@ def pil_to_tensor(image: Image.Image, form: ImageForm | None = None) -> Tensor:
         raise DataError(f"it has more than 8 bits a channel (mode {image.mode}); convert it to 8 bits first")
     gray = image.mode in ("1", "L") if form is None else form.color == "gray"
     image = image.convert("L" if gray else "RGB")
-    if form is not None and form.size is not None and (image.height, image.width) != form.size:
-        image = image.resize((form.size[1], form.size[0]), resample=2)  # bilinear, averaging when it shrinks
+    if form is not None and form.size is not None:
+        height, width = form.scaled(image.height, image.width)
+        if (height, width) != (image.height, image.width):  # averaging where it shrinks
+            image = image.resize((width, height), resample=INTERPOLATIONS[form.interpolation])
+        top, left = form.corner(height, width)
+        image = image.crop((left, top, left + form.size[1], top + form.size[0]))
     pixels = np.array(image)
     return torch.from_numpy(pixels[None] if gray else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def shape_images(images: Tensor, form: ImageForm) -> Tensor:
+    """Images (N, C, H, W), uint8 or floating point, at the size of `form`, as `pil_to_tensor` does it."""
+    if form.size is None or tuple(images.shape[2:]) == form.size:
+        return images
+    sides = form.scaled(*images.shape[2:])
+    values = images if images.is_floating_point() else images.float()
+    values = interpolate(values, sides, mode=form.interpolation, antialias=True)
+    top, left = form.corner(*sides)
+    values = values[..., top : top + form.size[0], left : left + form.size[1]]
+    return values if images.is_floating_point() else values.round().clamp(0, 255).to(images.dtype)
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:

@@ -208,12 +208,14 @@ class ParquetSource(Source):
         id: str | None = None,  # noqa: A002  (the name of the option)
         size: str | None = None,
         color: str | None = None,
+        crop: str | None = None,
+        interpolation: str | None = None,
         ignore: str | None = None,
     ) -> None:
         super().__init__(path)
         self.ignore = ignore
         self.label, self.image, self.features, self.id = label, image, features, id
-        self.form = ImageForm.parse(size, color)
+        self.form = ImageForm.parse(size, color, crop, interpolation)
 
     @classmethod
     def claims(cls, path: Path) -> int:

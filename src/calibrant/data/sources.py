@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import torch
 from torch import Tensor
@@ -96,6 +96,18 @@ class Spec:
         """The source that it names."""
         made: Source = lookup("source", self.kind)(self.path, **self.options)
         return made
+
+
+def with_defaults(spec: str, defaults: Mapping[str, str]) -> str:
+    """`spec` with those of the options `defaults` that its source knows and that it does not give itself.
+
+    >>> with_defaults("letters?size=8", {"size": "32", "color": "gray", "crop": "0.9"})
+    'letters?size=8&color=gray'
+    """
+    parsed = Spec.parse(spec)
+    known = source_info(parsed.kind).options
+    added = urlencode({name: v for name, v in defaults.items() if name in known and name not in parsed.options})
+    return f"{spec}{'&' if '?' in spec else '?'}{added}" if added else spec
 
 
 def _kind_of(path: Path) -> str:

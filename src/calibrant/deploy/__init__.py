@@ -4,9 +4,10 @@ May import: checks, files, slots, adapters, predictions, posteriors, calibrators
 config, evaluation, report, runs, training.
 """
 
+from calibrant.deploy.backbone import Backbone
 from calibrant.deploy.early import EarlyStopping
 from calibrant.deploy.predictor import Predictor
-from calibrant.deploy.saving import Backbone, load, save
+from calibrant.deploy.saving import load, save
 from calibrant.predictions import Decision
 
 __all__ = ["Backbone", "Decision", "EarlyStopping", "Predictor", "load", "save"]

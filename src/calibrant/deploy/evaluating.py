@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from calibrant.adapters.devices import choose_device
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.data import ArrayData, DataError, Spec, has_parts, open_source
-from calibrant.deploy.prediction_tables import check_shape
+from calibrant.data import ArrayData, DataError, Spec, has_parts, open_source, with_defaults
+from calibrant.deploy.prediction_tables import check_shape, image_options
 from calibrant.deploy.predictor import Predictor
 from calibrant.deploy.saving import load
 from calibrant.evaluation import Evaluation
@@ -68,20 +69,30 @@ def evaluate_run(
     data: str | None = None,
     ood: Sequence[str] = (),
     device: str = "auto",
+    module: nn.Module | None = None,
 ) -> list[Evaluation]:
-    """The evaluations of `schemes` (none: all) in `run`; on the data that the specs name, where they are given."""
+    """The evaluations of `schemes` (none: all) in `run`; on the data that the specs name, where they are given.
+
+    `module` is the network of a run that has one of the user's own. Systems without a predictor are left out on other
+    data.
+    """
     found = run.evaluations(schemes)
     if data is None and not ood:
         return found
-    inside = None if data is None else _open(data)
-    outside = {_name(spec): _open(spec) for spec in ood}
-    chosen = choose_device(device)
-    return [
-        evaluate_predictor(load(run.predictor_path(one.system), device=chosen), one, inside, outside) for one in found
-    ]
+    chosen, result = choose_device(device), list[Evaluation]()
+    inside: ArrayData | None = None
+    outside: dict[str, ArrayData] = {}
+    for one in (one for one in found if run.predictor_path(one.system).is_dir()):
+        predictor = load(run.predictor_path(one.system), module, device=chosen)
+        if not result:
+            inside = None if data is None else _open(data, predictor)
+            outside = {_name(spec): _open(spec, predictor) for spec in ood}
+        result.append(evaluate_predictor(predictor, one, inside, outside))
+    return result
 
 
-def _open(spec: str) -> ArrayData:
+def _open(spec: str, predictor: Predictor) -> ArrayData:
+    spec = with_defaults(spec, image_options(predictor))
     return open_source(spec, split="test" if has_parts(spec) else "all")
 
 

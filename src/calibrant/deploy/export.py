@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from calibrant import checks
 from calibrant.adapters.unpacking import as_mapping
+from calibrant.data import ImageTransform
 from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
 
@@ -29,12 +30,17 @@ FORMATS = (".pt2", ".onnx")
 
 
 class DecisionProgram(nn.Module):
-    """x (B, ...) -> the tensors named in `outputs`: the members as networks of their own, then the rule."""
+    """x (B, ...) -> the tensors named in `outputs`: the members as networks of their own, then the rule.
+
+    Of an `ImageTransform`, normalization is part of the program; x has the right size already.
+    """
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.networks = nn.ModuleList(predictor.ensemble.member(k) for k in range(len(predictor.ensemble)))
         self.rule, self.threshold, self.layer = predictor.rule, predictor.threshold, predictor.feature_layer
+        own = predictor.transform
+        self.transform = own if isinstance(own, ImageTransform) else None
         selector = self.rule.selector
         known = {"outlier_scores": bool(self.rule.score_names), "trust": selector is not None and selector.probability}
         self.outputs = [name for name in OUTPUTS if known.get(name, True)]
@@ -42,6 +48,8 @@ class DecisionProgram(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """The outputs in their order."""
+        if self.transform is not None:
+            x = self.transform.normalized(x)
         logits, extra = zip(*(self._run(k, network, x) for k, network in enumerate(self.networks)))
         decision = self.rule.decide(torch.stack(logits), torch.stack(extra), self.threshold)
         return tuple(self._output(decision, name) for name in self.outputs)
@@ -59,6 +67,9 @@ class DecisionProgram(nn.Module):
 
 def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
     """Write the decision of `predictor` for use without it, and return the paths written.
+
+    Normalization by an `ImageTransform` is in the program, resizing is not: its input are images of the right size, of
+    the type of `example` (uint8, or floating point from 0 to 1). A transform that is another callable is not in it.
 
     `path` ends in .pt2 (a `torch.export` program), in .onnx, or is a folder, which gets decision.pt2 and
     decision.onnx. `example` is a batch of inputs (B, ...); the size of the batch stays free. The outputs are named in
@@ -87,7 +98,8 @@ def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
 @torch.no_grad()
 def _write(predictor: Predictor, example: Tensor, files: list[Path]) -> None:
     program = DecisionProgram(copy.deepcopy(predictor).cpu())
-    traced = _trace(program, predictor.inputs(example).cpu())
+    transform = program.transform
+    traced = _trace(program, (predictor.inputs(example) if transform is None else transform.shaped(example)).cpu())
     for file in files:
         if file.suffix == ".pt2":
             torch.export.save(traced, file)
@@ -114,8 +126,14 @@ def _write_onnx(program: DecisionProgram, traced: torch.export.ExportedProgram, 
         )
     assert converted is not None
     rule = program.rule
-    facts = {"classes": rule.classes, "outlier_scores": rule.score_names, "threshold": str(program.threshold)}
+    facts: dict[str, Any] = {
+        "classes": rule.classes,
+        "outlier_scores": rule.score_names,
+        "threshold": str(program.threshold),
+    }
     facts["calibrator"] = rule.calibrated_by
+    if program.transform is not None:
+        facts["transform"] = program.transform.to_dict()
     converted.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
     converted.save(file)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.deploy.deploying import predictor_of
+from calibrant.deploy.deploying import decoding_of, predictor_of
 from calibrant.deploy.evaluating import evaluation_of
 from calibrant.evaluation import Evaluation
 from calibrant.runs.run import Run
@@ -96,7 +96,8 @@ def _keep(workspace: Workspace, run: Run, scheme: Scheme, name: str) -> Evaluati
     """Evaluation and predictor of a trained scheme, kept as `name`; all ranks make them, because they communicate."""
     selection = workspace.selection(scheme)
     evaluation = evaluation_of(workspace.settings, name, selection.predictions)
-    predictor = predictor_of(workspace, scheme, selection)
+    transform = decoding_of(workspace.settings.data.source, workspace.data)
+    predictor = predictor_of(workspace, scheme, selection, transform=transform)
     if workspace.fabric.is_global_zero:
         evaluation.save(run.evaluation_path(name))
         predictor.save(run.predictor_path(name))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant.data import DataError, iter_batches
+from calibrant.data import DataError, ImageTransform, iter_batches, with_defaults
+from calibrant.data.image_transform import COLORS
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.files import whole, writable
 
@@ -39,13 +40,14 @@ def predict_table(
     """Decide on everything that `spec` names and write it to `out`, CSV or Parquet by its suffix.
 
     The columns are `id`, then those of `Decision.table`. Memory is bounded by one batch. The file appears under its
-    name only when it is whole.
+    name only when it is whole. Images are resized to what the network was trained on.
     """
     path, seen, accepted, members = Path(out), 0, 0, 0
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
     count = PredictionCount()
     writable(path.parent)
+    spec = with_defaults(spec, image_options(predictor))
     with whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
         for ids, inputs in iter_batches(spec, batch_rows):
             check_shape(predictor, spec, tuple(inputs.shape[1:]))
@@ -61,9 +63,21 @@ def predict_table(
     return count
 
 
+def image_options(predictor: Predictor) -> dict[str, str]:
+    """The options of image sources, such as size=32x32, that are those of the network's own training images."""
+    transform = predictor.transform
+    if transform is None and predictor.backbone is not None and len(predictor.backbone.shape) == 3:
+        channels, height, width = predictor.backbone.shape
+        transform = ImageTransform((height, width), channels=channels) if channels in COLORS else None
+    return transform.options() if isinstance(transform, ImageTransform) else {}
+
+
 def check_shape(predictor: Predictor, name: str, shape: tuple[int, ...]) -> None:
-    """Refuse inputs of another shape than the network was trained on, also where it could digest them."""
-    if predictor.backbone is not None and shape != tuple(predictor.backbone.shape):
+    """Refuse inputs of another shape than the network was trained on, also where it could digest them.
+
+    A transform brings them into that shape.
+    """
+    if predictor.transform is None and predictor.backbone is not None and shape != tuple(predictor.backbone.shape):
         raise DataError(
             f"{name} has inputs of shape {shape}, but the model was trained on {tuple(predictor.backbone.shape)};"
             " images are resized by ?size=32 after the path, and made gray by ?color=gray"

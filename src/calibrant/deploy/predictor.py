@@ -26,7 +26,7 @@ from calibrant.predictions import Decision
 from calibrant.selective import BaseSelector, Certificate, DecisionRule, Threshold, Trust, threshold_for_coverage
 
 if TYPE_CHECKING:
-    from calibrant.deploy.saving import Backbone
+    from calibrant.deploy.backbone import Backbone
 
 
 class Predictor(nn.Module):
@@ -47,6 +47,9 @@ class Predictor(nn.Module):
         feature_layer: the layer whose input the outlier scores were fitted to; by default the last linear layer.
         certificate: what was certified of the threshold, which it then sets; one that certifies nothing sets none.
         backbone: how to rebuild the network when it is loaded, if it is one of `calibrant.backbones`.
+        transform: what stands between the inputs and the network: an `ImageTransform`, which is saved with the
+            predictor, or any callable that makes a batch of it, which has to be given again when it is loaded.
+        factory: what makes the network, as `package.module:function?option=value`: saved as information, never run.
 
     Threads may share a predictor: their calls take turns.
 
@@ -68,8 +71,13 @@ class Predictor(nn.Module):
         feature_layer: str | None = None,
         backbone: Backbone | None = None,
         certificate: Certificate | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        factory: str | None = None,
     ) -> None:
         super().__init__()
+        if transform is not None and not callable(transform):
+            raise ValueError(f"transform must be an ImageTransform or another callable, not {transform!r}")
+        self.transform, self.factory = transform, factory
         if certificate is not None and certificate.threshold is not None:
             if threshold is not None and float(threshold) != certificate.threshold:
                 raise ValueError(f"threshold must be the certified one, {certificate.threshold}, or left out")
@@ -111,6 +119,7 @@ class Predictor(nn.Module):
         """Decide on inputs (B, ...) on the device of the predictor: a tensor or an array, or a mapping of them, as a
         tokenizer's.
 
+        With a transform, inputs are whatever that takes: images of any size, for an `ImageTransform`.
         With `early`, members are evaluated one after another and each input stops when its decision is settled.
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
@@ -160,6 +169,8 @@ class Predictor(nn.Module):
             classes=self.classes,
             feature_layer=self.feature_layer,
             backbone=self.backbone,
+            transform=self.transform,
+            factory=self.factory,
         )
         changed._lock = self._lock  # they share the networks, so their calls take turns, too
         return changed
@@ -178,11 +189,22 @@ class Predictor(nn.Module):
 
     def _run(self, member: Callable[[int], Member], k: int, inputs: Any) -> tuple[Tensor, Tensor]:
         """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
-        logits, features = member(k)(inputs)
+        try:
+            logits, features = member(k)(inputs)
+        except RuntimeError as error:
+            if getattr(inputs, "dtype", None) != torch.uint8:
+                raise
+            reason = str(error).partition("\n")[0]
+            raise ValueError(
+                "x holds uint8 images, which this network does not take as they are; give the predictor a"
+                f" transform=ImageTransform(mean=..., std=...), or scale them first ({reason})"
+            ) from None
         return self.rule.member_outputs(k, logits, features)
 
     def inputs(self, x: Any) -> Any:
-        """`x` checked, on the device and, if it is floating point, in the dtype of the networks."""
+        """`x` transformed and checked, on the device and, if it is floating point, in the dtype of the networks."""
+        if self.transform is not None:
+            x = self.transform(x)
         several = isinstance(x, (tuple, list)) and len(arguments(self.ensemble.network(0), x)[0]) > 1
         if several or as_mapping(x) is not None:
             inputs = inputs_of(x)

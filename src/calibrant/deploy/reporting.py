@@ -14,16 +14,19 @@ from calibrant.deploy.saving import certificate_of
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
 from calibrant.files import RunError, write_csv
 from calibrant.runs.run import Run
+from calibrant.training.training_data import TrainingData
 
 if TYPE_CHECKING:
     from calibrant.report.page import Certified
 
 
-def table_of(evaluations: Sequence[Evaluation], settings: ReportSettings) -> list[Row]:
-    """The measures at full and at half coverage, intervals as `settings` want them."""
+def table_of(
+    evaluations: Sequence[Evaluation], settings: ReportSettings, coverages: Sequence[float] = (1.0, 0.5)
+) -> list[Row]:
+    """The measures at full and at half coverage, or at other ones; intervals as `settings` want them."""
     most = ReportSettings.model_fields["resamples"].default  # this number, or fewer where the data are large
     how = Resampling(None if settings.resamples == most else settings.resamples, settings.confidence_level)
-    return summarize(evaluations, bins=settings.bins, resampling=how)
+    return summarize(evaluations, coverages, bins=settings.bins, resampling=how)
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
@@ -43,18 +46,19 @@ def report_page(
     title: str | None = None,
     lead: str = "",
     commands: Sequence[str] = (),
+    data: TrainingData | None = None,
 ) -> Path:
     """Write the page of all evaluations of `runs` to `out` and return its path.
 
-    The test images are shown if their data can still be read; `rows` is the table, if it is at hand. Of a run with
-    products the page is about the last of them, compared with the others.
+    The test images are shown if their data can still be read; `rows` is the table and `data` the data of the runs, if
+    they are at hand. Of a run with products the page is about the last of them, compared with the others.
     """
     from calibrant.report.page import write_page
 
     evaluations = [evaluation for run in runs for evaluation in run.evaluations()]
     settings, systems = runs[0].settings, list(dict.fromkeys(one.system for one in evaluations))
     rows = table_of(evaluations, settings.report) if rows is None else rows
-    images, classes, notes = _inputs(settings, evaluations[0])
+    images, classes, notes = _inputs(settings, evaluations[0], data)
     made = [str(run.record["command"]) for run in runs]
     about = systems[0] if len(systems) == 1 else f"{len(systems)} systems"
     return write_page(
@@ -90,12 +94,14 @@ def _certificates(runs: Sequence[Run]) -> dict[str, list[Certified]]:
     return found
 
 
-def _inputs(settings: Settings, evaluation: Evaluation) -> tuple[dict[str, Any], tuple[str, ...] | None, list[str]]:
+def _inputs(
+    settings: Settings, evaluation: Evaluation, data: TrainingData | None
+) -> tuple[dict[str, Any], tuple[str, ...] | None, list[str]]:
     """Images by data set, class names, and what to say if they cannot be had any more."""
     from calibrant.training import open_data
 
     try:
-        data = open_data(settings.data, settings.seed)
+        data = open_data(settings.data, settings.seed) if data is None else data
     except (ValueError, OSError, RunError) as error:
         return {}, None, [f"The inputs themselves are not shown: {error}."]
     images: dict[str, Any] = {}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import __version__, backbones
+from calibrant import __version__
 from calibrant.adapters.compiled import uncompiled, usable
 from calibrant.backbones.normalization import Normalize
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import NONE
+from calibrant.deploy.backbone import Backbone
 from calibrant.deploy.plugin_needs import check_plugins, plugin_needs
 from calibrant.deploy.predictor import Predictor
+from calibrant.deploy.saved_transform import saved_transform, transform_record
 from calibrant.detectors import OutlierScores
 from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
 from calibrant.posteriors.dropout_layers import mask_names, with_masks
@@ -35,27 +37,11 @@ from calibrant.posteriors.members import SeparateMembers, StoredMembers
 from calibrant.selective import SIRC, BaseSelector, Certificate, ConfidenceSelector, Selector, Trust
 from calibrant.slots import recorded, required
 
-FORMAT, VERSION = "calibrant.predictor", 2  # 2 has a calibrator, which 0.1.0 would overlook; 1 is the same without
+# 3 has a transform and 2 a calibrator, which earlier versions would overlook; 1 has neither.
+FORMAT, VERSION = "calibrant.predictor", 3
 RECORD = "predictor.json"
 ONE_LOGIT = "one logit, read as two classes: the probability of the second is its sigmoid"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """One of our networks by name, as `calibrant.backbones.build` takes it.
-
-    >>> type(Backbone("cnn-16", (1, 8, 8), 10).build()).__name__
-    'SmallCNN'
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    classes: int
-
-    def build(self) -> nn.Module:
-        """The network, freshly initialized."""
-        return backbones.build(self.name, self.shape, self.classes)
 
 
 def save(predictor: Predictor, folder: str | Path) -> Path:
@@ -81,22 +67,27 @@ def load(
     folder: str | Path,
     module: nn.Module | Sequence[nn.Module] | None = None,
     device: torch.device | str | None = None,
+    *,
+    transform: Callable[[Any], Any] | None = None,
 ) -> Predictor:
     """The predictor saved in `folder`, on `device`.
 
     `module` is an instance of the network it was saved with, needed where that is not one of `calibrant.backbones`;
     its weights are not used, and it is not changed. Where the members are networks of their own
-    (`Ensemble.separate`), it is the list of them. No code is read from the folder.
+    (`Ensemble.separate`), it is the list of them. `transform` takes the place of the saved one; it must be given where
+    that was a function of your own. No code is read from the folder.
     """
     path = Path(folder)
     record = _read_record(path)
     if module is None and record["backbone"] is None:
+        made = record.get("factory")
+        hint = f"; {made} made it: add --module '{made}' to the command, or pass module=" if made else ""
         raise ValueError(
-            f"module must be given: {path} holds an architecture of your own, of which only the weights are saved"
+            f"module must be given: {path} holds an architecture of your own, of which only the weights are saved{hint}"
         )
     try:
         network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(map(uncompiled, module))
-        predictor = _rebuild(path, record, network)
+        predictor = _rebuild(path, record, network, transform)
     except RunError as error:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -122,7 +113,9 @@ def describe(folder: str | Path) -> dict[str, Any]:
             about["certificate"] = Certificate.from_dict(record["certificate"]).sentence()
         about |= {"outlier scores": list(outliers.get("scores", ())), "members": record["members"]}
         about |= {"outputs": ONE_LOGIT} if record.get("one_logit") else {}
-        network = (record["backbone"] or {}).get("name", "your own")
+        network = (record["backbone"] or {}).get("name") or record.get("factory") or "your own"
+        if record.get("transform") is not None:
+            about["transform"] = ", ".join(f"{name} {value}" for name, value in record["transform"].items() if value)
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
     except RunError as error:
         raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
@@ -157,7 +150,7 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         raise ValueError(f"backbone {predictor.backbone.name!r} is not the network of the ensemble: its weights differ")
     return {
         "format": FORMAT,
-        "version": 1 if predictor.calibrator is None else VERSION,
+        "version": VERSION if predictor.transform is not None else 1 if predictor.calibrator is None else 2,
         "calibrant": __version__,
         "backbone": None if predictor.backbone is None else asdict(predictor.backbone),
         "normalized": normalized,
@@ -172,6 +165,8 @@ def _record(predictor: Predictor) -> dict[str, Any]:
         "outliers": None if predictor.outliers is None else predictor.outliers.config(),
         "selector": None if selector is None else {"kind": type(selector).__name__, **selector.config()},
         **({} if predictor.certificate is None else {"certificate": predictor.certificate.to_dict()}),
+        **({} if predictor.transform is None else {"transform": transform_record(predictor.transform)}),
+        **({} if predictor.factory is None else {"factory": predictor.factory}),
     }
 
 
@@ -207,9 +202,11 @@ def _read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) -> Predictor:
+def _rebuild(
+    folder: Path, record: Mapping[str, Any], module: nn.Module | None, transform: Callable[[Any], Any] | None
+) -> Predictor:
     check_plugins(record)
-    backbone = None if record["backbone"] is None else _backbone(record["backbone"])
+    backbone = None if record["backbone"] is None else Backbone.from_dict(record["backbone"])
     network = copy.deepcopy(usable(module)) if module is not None else backbone.build() if backbone else nn.Identity()
     outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]
     kind = SELECTORS[selector.pop("kind")] if selector else None
@@ -226,6 +223,8 @@ def _rebuild(folder: Path, record: Mapping[str, Any], module: nn.Module | None) 
         classes=None if names is None else tuple(names),
         feature_layer=record["feature_layer"],
         backbone=backbone if module is None else None,
+        transform=saved_transform(folder, record, transform),
+        factory=record.get("factory"),
     )
 
 
@@ -286,10 +285,6 @@ def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
 def _network(module: nn.Module) -> tuple[nn.Module, bool]:
     """The network without its input normalization, and whether it had one."""
     return (module.module, True) if isinstance(module, Normalize) else (module, False)
-
-
-def _backbone(fields: Mapping[str, Any]) -> Backbone:
-    return Backbone(str(fields["name"]), tuple(int(size) for size in fields["shape"]), int(fields["classes"]))
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size]:

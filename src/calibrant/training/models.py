@@ -104,5 +104,6 @@ def check_outputs(model: nn.Module, data: Examples) -> None:
     needed = class_count(data) if known else outputs
     if outputs < needed or (data.classes is not None and outputs != needed):
         raise ValueError(
-            f"module has {outputs} outputs, but the training data has {needed} classes; give its last layer {needed}"
+            f"module has {outputs} outputs, but the training data has {needed} classes; give its last layer {needed},"
+            f" or name the classes of all {outputs} outputs in their order (data.classes, or --classes FILE)"
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ def open_data(settings: DataSettings, seed: int) -> TrainingData:
     """
     source = _located(settings.source, settings.root)
     splits: dict[str, Splits] = {}
-    whole, test = _with_test(source, settings, seed, splits)
+    whole, test = (_ordered(part, settings.classes) for part in _with_test(source, settings, seed, splits))
+    assert whole is not None
     if settings.validation_from == "test":
         held_out, test = _halved(test, settings, seed, splits)
         parts = {"train": whole, "validation": held_out}
@@ -93,6 +94,10 @@ def open_data(settings: DataSettings, seed: int) -> TrainingData:
 def _with_test(
     source: str, settings: DataSettings, seed: int, splits: dict[str, Splits]
 ) -> tuple[ArrayData, ArrayData | None]:
+    if settings.test_source is not None:
+        given = _located(settings.test_source, settings.root)
+        test = open_source(given, split="test" if has_parts(given) else "all")
+        return _same_classes(open_source(source, split="train"), test)
     if has_parts(source):
         test = open_source(source, split="test")
         if settings.test is not None:
@@ -102,6 +107,27 @@ def _with_test(
     whole = open_source(source, split="all")
     splits["test"] = _split(whole, None, {"test": settings.test or 0.2, "rest": None}, seed, stratify=True)
     return splits["test"].apply(whole)["rest"], splits["test"].apply(whole)["test"]
+
+
+def _ordered(data: ArrayData | None, classes: Sequence[str] | None) -> ArrayData | None:
+    """`data` with its classes numbered as in `classes`, which may name more of them."""
+    if data is None or classes is None or data.labels is None:
+        return data
+    if data.classes is None:
+        return replace(data, classes=tuple(classes))
+    unknown = next((name for name in data.classes if name not in classes), None)
+    if unknown is not None:
+        raise DataError(f"{data.name} has the class {unknown!r}, which is not among the {len(classes)} that were named")
+    numbers = torch.tensor([list(classes).index(name) for name in data.classes])
+    return replace(data, labels=numbers[data.labels], classes=tuple(classes))
+
+
+def _same_classes(data: ArrayData, test: ArrayData) -> tuple[ArrayData, ArrayData]:
+    """Both, the classes of `test` numbered as in `data`."""
+    if data.labels is None or test.labels is None:
+        name = (data if data.labels is None else test).name
+        raise DataError(f"{name} has no labels, without which nothing can be fitted or measured")
+    return data, _ordered(test, data.classes) or test
 
 
 def _halved(

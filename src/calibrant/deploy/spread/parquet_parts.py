@@ -82,7 +82,7 @@ class ParquetInput:
         import pyarrow.parquet as pq
 
         options = dict(self.options)
-        form = ImageForm.parse(options.pop("size", None), options.pop("color", None))
+        form = ImageForm.parse(*(options.pop(name, None) for name in ("size", "color", "crop", "interpolation")))
         path = Path(part.file)
         try:
             with self.filesystem.open_input_file(part.file) as source:

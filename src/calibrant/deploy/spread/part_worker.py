@@ -114,7 +114,9 @@ def answers_identity(predictor: Predictor, worker: PartWorker) -> dict[str, Any]
     for name, value in sorted(predictor.state_dict().items()):
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    transform = {} if predictor.transform is None else {"transform": repr(predictor.transform)}
     return {
+        **transform,
         "format": FORMAT,
         "predictor": digest.hexdigest(),
         "batch_rows": worker.batch_rows,

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from calibrant.data import DataError
 from calibrant.deploy import EarlyStopping, Predictor
-from calibrant.deploy.prediction_tables import PredictionCount
+from calibrant.deploy.prediction_tables import PredictionCount, image_options
 from calibrant.deploy.spread.parquet_parts import FilePart, ParquetInput
 from calibrant.deploy.spread.part_worker import Answers, PartWorker, answers_identity, totals_of
 from calibrant.deploy.spread.storage import Folder
@@ -70,6 +70,7 @@ class RayPrediction:
     ) -> SpreadCount:
         """Decide on all rows that `spec` names and write them to the folder `out`; parts that are there are kept."""
         source, folder = ParquetInput.open(spec), Folder.open(out)
+        source = replace(source, options={**image_options(predictor), **source.options})
         part_rows = -(-self.part_rows // batch_rows) * batch_rows
         parts = source.parts(part_rows)
         worker = PartWorker(source, folder, batch_rows, probabilities, early, self.resources, self.retries)
