@@ -27,6 +27,10 @@ class RunError(RuntimeError):
     """A run directory that cannot be read or written: one sentence that says what to do."""
 
 
+class DivergedError(RunError, ValueError):
+    """The loss or the logits are no longer finite: one sentence that says what to change."""
+
+
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A name beside `path` for a file or folder to be made, which takes the name `path` if all goes well.
