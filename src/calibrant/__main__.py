@@ -19,6 +19,8 @@ def main() -> None:
             raise
         print(f"calibrant: the command line needs {error.name}, which is not installed: {line}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
     cli.main()
 
 

@@ -161,3 +161,11 @@ def writable(folder: Path) -> Path:
             return folder
     except OSError as error:
         raise ValueError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
+
+
+def writable_file(path: Path) -> Path:
+    """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
+    writable(path.parent)
+    return path

@@ -77,8 +77,9 @@ def run(app: Callable[..., Any]) -> NoReturn:
     warnings.showwarning = _one_line
     sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
     try:
-        code = app(standalone_mode=False, prog_name="calibrant")
-        sys.stdout.flush()
+        with resumable(lambda: "stopped"):
+            code = app(standalone_mode=False, prog_name="calibrant")
+            sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get(DEBUG):
             traceback.print_exc()
@@ -106,7 +107,7 @@ class _Pipe(io.FileIO):
             raise
 
 
-def _lasting(stream: TextIO | None, number: int) -> TextIO:
+def _lasting(stream: Any, number: int) -> TextIO:
     """`stream`, which outlives its reader; nowhere if it was closed from the start, as by `>&-`."""
     if stream is None:
         return open(os.devnull, "w")  # noqa: PTH123  (as long as the process lives)

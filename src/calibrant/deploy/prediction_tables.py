@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant.data import DataError, iter_batches
 from calibrant.deploy import EarlyStopping, Predictor
-from calibrant.files import whole, writable
+from calibrant.files import RunError, cannot_write, whole, writable_file
 
 TableColumns = dict[str, list[Any]]
 FORMATS = (".csv", ".parquet")
@@ -45,8 +45,8 @@ def predict_table(
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
     count = PredictionCount()
-    writable(path.parent)
-    with whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
+    writable_file(path)
+    with _named(path), whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
         for ids, inputs in iter_batches(spec, batch_rows):
             check_shape(predictor, spec, tuple(inputs.shape[1:]))
             decision = predictor(inputs, early=early).to("cpu")
@@ -68,6 +68,17 @@ def check_shape(predictor: Predictor, name: str, shape: tuple[int, ...]) -> None
             f"{name} has inputs of shape {shape}, but the model was trained on {tuple(predictor.backbone.shape)};"
             " images are resized by ?size=32 after the path, and made gray by ?color=gray"
         )
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Inside, an error in writing, as on a full disk, names `path`; one in reading names what was read already."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise RunError(cannot_write(path, error)) from error
 
 
 @contextlib.contextmanager
