@@ -20,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from calibrant import __version__, install_line
 
@@ -107,11 +107,11 @@ class _Pipe(io.FileIO):
             raise
 
 
-def _lasting(stream: Any, number: int) -> TextIO:
+def _lasting(stream: Any, number: int) -> Any:
     """`stream`, which outlives its reader; nowhere if it was closed from the start, as by `>&-`."""
     if stream is None:
         return open(os.devnull, "w")  # noqa: PTH123  (as long as the process lives)
-    if not (stream is sys.__stdout__ or stream is sys.__stderr__):
+    if not any(stream is own for own in (sys.__stdout__, sys.__stderr__)):
         return stream
     buffer = io.BufferedWriter(_Pipe(number, "w", closefd=False))
     line = number == 2 or stream.isatty()

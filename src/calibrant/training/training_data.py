@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
 from calibrant.config.groups import DataSettings
@@ -32,7 +33,10 @@ Examples = ArrayData | DatasetData
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All that a run reads. `uncertainty` is D_u; `splits` says by index which example went where."""
+    """All that a run reads. `uncertainty` is D_u; `splits` says by index which example went where.
+
+    `weights` (N,) are those of the training examples in the cross-entropy; None gives all the weight 1.
+    """
 
     train: Examples
     validation: Examples
@@ -40,6 +44,7 @@ class TrainingData:
     uncertainty: Examples | None = None
     ood: Mapping[str, Examples] = field(default_factory=dict)
     splits: Mapping[str, Splits] = field(default_factory=dict)
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         shape = self.train.take(torch.tensor([0]))[0].shape[1:]
