@@ -12,7 +12,7 @@ import typer
 from commands import Caller, call, run
 
 import calibrant
-from calibrant import cli
+from calibrant import InputError, cli
 from calibrant.cli.errors import GateFailed, Stopped, explain, resumable
 from calibrant.data import DataError
 from calibrant.files import DivergedError, RunError
@@ -61,7 +61,7 @@ def test_the_version(call: Caller) -> None:
 @pytest.mark.parametrize(
     ("error", "sentence", "code"),
     [
-        (ValueError("settings: a\nb"), "settings: a b", 2),
+        (InputError("settings: a\nb"), "settings: a b", 2),
         (DataError("x.npz does not exist"), "x.npz does not exist", 2),
         (RunError("training diverged"), "training diverged", 1),
         (OSError(28, "No space left on device", "/x"), "/x: No space left on device", 1),

@@ -98,6 +98,22 @@ def test_our_own_error_is_a_value_error_of_the_user() -> None:
     assert errors.explain(calibrant.InputError("x is missing")) == ("x is missing", 2)
 
 
+OURS = pytest.mark.skipif(errors.USERS is ValueError, reason="not every error that we raise is an InputError yet")
+
+
+@OURS
+def test_a_value_error_that_is_not_ours_is_a_bug() -> None:
+    sentence, code = errors.explain(ValueError("operands could not be broadcast together"))
+    assert sentence.startswith("unexpected ValueError: operands could not be broadcast together; this is a bug")
+    assert code == 1
+
+
+@OURS
+def test_every_value_error_that_we_raise_is_an_input_error() -> None:
+    source = Path(calibrant.__file__).parent
+    assert [str(file) for file in source.rglob("*.py") if re.search(r"raise ValueError\b", file.read_text())] == []
+
+
 def diverging(call: Caller, folder: Path, *more: str) -> str:
     rng = np.random.default_rng(0)
     np.savez(folder / "own.npz", x=rng.normal(size=(400, 8)), y=rng.integers(0, 3, 400))
