@@ -80,6 +80,8 @@ def run(app: Callable[..., Any]) -> NoReturn:
         with resumable(lambda: "stopped"):
             code = app(standalone_mode=False, prog_name="calibrant")
             sys.stdout.flush()
+        if code == INTERRUPTED:  # typer makes an exit code of Ctrl-C
+            raise KeyboardInterrupt
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get(DEBUG):
             traceback.print_exc()
