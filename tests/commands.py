@@ -80,8 +80,9 @@ class Caller:
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Caller]:
     monkeypatch.delenv("CALIBRANT_DEBUG", raising=False)
-    handler, show = signal.getsignal(signal.SIGTERM), warnings.showwarning
+    handlers, show = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}, warnings.showwarning
     yield Caller(monkeypatch, capsys)
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     warnings.showwarning = show
     os.environ.pop("CALIBRANT_DEBUG", None)

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0.dev0"
 
+
+class InputError(ValueError):
+    """What was given cannot be used; one sentence names it and says what to do. The command line exits with code 2."""
+
+
 _HOMES = {
     "CalibratedClassifier": "calibrant.deploy.estimator",
     "Decision": "calibrant.deploy",
@@ -27,16 +32,38 @@ _HOMES = {
 }
 _ROOMS = ["audit", "backbones", "calibrators", "data", "detectors", "evaluation", "kernels", "losses", "metrics"]
 _ROOMS += ["posteriors", "report", "selective"]
+_EXTRAS = {
+    "app": "PIL altair filelock jinja2 lightning_fabric matplotlib pooch pyarrow pydantic rich safetensors typer yaml",
+    "onnx": "onnx onnxruntime onnxscript",
+    "ray": "ray",
+    "tensorboard": "tensorboard",
+    "torchmetrics": "torchmetrics",
+}
 
-__all__ = [*_HOMES, *_ROOMS]  # noqa: PLE0604
+__all__ = ["InputError", *_HOMES, *_ROOMS]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS:
-        return importlib.import_module(f"calibrant.{name}")
-    raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
+    if name not in _HOMES and name not in _ROOMS:
+        raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(_HOMES.get(name, f"calibrant.{name}"))
+    except ModuleNotFoundError as error:
+        if (line := install_line(error.name)) is None:
+            raise
+        raise ModuleNotFoundError(f"{name} needs {error.name}: {line}", name=error.name) from None
+    return getattr(module, name) if name in _HOMES else module
+
+
+def install_line(module: str | None) -> str | None:
+    """What installs `module`, if it is part of one of our extras.
+
+    >>> install_line("pydantic")
+    "pip install 'calibrant[app]'"
+    """
+    top = (module or "").partition(".")[0]
+    found = next((extra for extra, modules in _EXTRAS.items() if top in modules.split()), None)
+    return found and f"pip install 'calibrant[{found}]'"
 
 
 def __dir__() -> list[str]:

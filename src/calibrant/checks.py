@@ -8,7 +8,7 @@ Checks of shape and dtype always run. Checks of values (range, NaN) read the ten
 wait for the device and under `torch.compile` would break the graph; functions that run inside a training step
 therefore ask `values_visible` first, functions that measure do not.
 
-May import: nothing of ours.
+May import: files.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from calibrant.files import DivergedError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -183,9 +185,14 @@ def logits_and_labels(logits: Any, target: Any) -> tuple[Tensor, Tensor]:
     visible = values_visible(scores)
     index = labels("labels", target, scores.shape[1], values=visible)
     same_length("labels", index, "logits", scores)
-    if visible and bool(scores.isnan().any()):
-        raise ValueError("logits hold NaN: the training has diverged; lower the learning rate or clip gradients")
+    not_diverged(scores)
     return scores, index
+
+
+def not_diverged(logits: Tensor) -> None:
+    """Refuse logits of a training step that hold NaN, where looking is free."""
+    if values_visible(logits) and bool(logits.isnan().any()):
+        raise DivergedError("logits hold NaN: the training has diverged; lower the learning rate or clip gradients")
 
 
 def positive(name: str, value: float) -> float:

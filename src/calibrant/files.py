@@ -27,6 +27,10 @@ class RunError(RuntimeError):
     """A run directory that cannot be read or written: one sentence that says what to do."""
 
 
+class DivergedError(RunError, ValueError):
+    """The loss or the logits are no longer finite: one sentence that says what to change."""
+
+
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A name beside `path` for a file or folder to be made, which takes the name `path` if all goes well.
@@ -157,3 +161,11 @@ def writable(folder: Path) -> Path:
             return folder
     except OSError as error:
         raise ValueError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
+
+
+def writable_file(path: Path) -> Path:
+    """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
+    writable(path.parent)
+    return path

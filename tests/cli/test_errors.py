@@ -12,10 +12,10 @@ import typer
 from commands import Caller, call, run
 
 import calibrant
-from calibrant import cli
-from calibrant.cli.errors import Stopped, explain, resumable
+from calibrant import InputError, cli
+from calibrant.cli.errors import GateFailed, Stopped, explain, resumable
 from calibrant.data import DataError
-from calibrant.files import RunError
+from calibrant.files import DivergedError, RunError
 
 __all__ = ["call"]
 
@@ -62,14 +62,18 @@ def test_the_version(call: Caller) -> None:
 @pytest.mark.parametrize(
     ("error", "sentence", "code"),
     [
-        (ValueError("settings: a\nb"), "settings: a b", 2),
+        (InputError("settings: a\nb"), "settings: a b", 2),
         (DataError("x.npz does not exist"), "x.npz does not exist", 2),
         (RunError("training diverged"), "training diverged", 1),
         (OSError(28, "No space left on device", "/x"), "/x: No space left on device", 1),
         (MemoryError(), "out of memory", 1),
         (KeyboardInterrupt(), "stopped", 130),
         (Stopped("to go on: x", 143), "to go on: x", 143),
-        (ModuleNotFoundError("No module named 'ray'"), "No module named 'ray'; install", 1),
+        (ModuleNotFoundError("No module named 'ray'", name="ray"), "No module named 'ray'; install", 2),
+        (ModuleNotFoundError("No module named 'their'", name="their"), "No module named 'their'; install", 2),
+        (ModuleNotFoundError("No module named 'calibrant.x'", name="calibrant.x"), "unexpected ModuleNotFound", 1),
+        (GateFailed("ece 0.12 is above 0.05"), "ece 0.12 is above 0.05", 3),
+        (DivergedError("training diverged"), "training diverged", 4),
         (KeyError("k"), "unexpected KeyError: 'k'", 1),
     ],
 )

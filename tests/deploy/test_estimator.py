@@ -237,10 +237,14 @@ def test_wrong_data(table):
     with pytest.raises(ValueError, match="uncertainty has inputs of shape"):
         fast(mlp(), "FNN-OCM").fit(X, y, uncertainty=X[:, :3])
     fitted = fast(mlp(), epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"X has inputs of shape \(3,\)"):
+    with pytest.raises(ValueError, match="X has 3 features, but CalibratedClassifier is expecting 8"):
         fitted.predict(X[:, :3])
-    with pytest.raises(ValueError, match="X holds NaN"):
+    with pytest.raises(ValueError, match=r"X has inputs of shape \(3,\)"):
+        fitted.predict(torch.from_numpy(X[:, :3]))
+    with pytest.raises(ValueError, match="Input X contains NaN"):
         fast(mlp()).fit(np.full((10, 8), np.nan), y[:10])
+    with pytest.raises(ValueError, match="X holds NaN"):
+        fast(mlp()).fit(torch.full((10, 8), torch.nan), y[:10])
 
 
 def test_a_scheme_without_a_selector_accepts_by_its_confidence(table):

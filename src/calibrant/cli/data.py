@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -39,6 +40,8 @@ def command(
     if spec is not None:
         _show(_describe(_with_options(spec, label=label, ignore=ignore)), json)
         return
+    if label is not None or ignore is not None:
+        raise ValueError("--label and --ignore are for the columns of a table; name it: calibrant data FILE.csv")
     from calibrant.data import default_folder, download
 
     folder = root or default_folder()
@@ -51,7 +54,7 @@ def command(
         return
     table = output.plain_table("spec", "what", "there", "how to get it")
     for one in found:
-        table.add_row(one["spec"], one["about"], one["found"] or "", one["obtain"])
+        table.add_row(_quoted(one["spec"]), one["about"], one["found"] or "", one["obtain"])
     output.print_table(table)
     output.print_lines(f"Looked in {folder}. Where PATH is left out, data are looked for there.")
 
@@ -60,6 +63,11 @@ def _with_options(spec: str, **chosen: str | None) -> str:
     """`spec` with the options that were given."""
     given = urlencode({name: value for name, value in chosen.items() if value is not None})
     return f"{spec}{'&' if '?' in spec else '?'}{given}" if given else spec
+
+
+def _quoted(spec: str) -> str:
+    """`spec` as a shell takes it literally: in quotes if it has options, which zsh would expand."""
+    return shlex.quote(spec) if "?" in spec else spec
 
 
 def _list(folder: Path) -> list[dict[str, Any]]:
@@ -103,6 +111,7 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
     if classes:
         more = ", ..." if len(classes) > 12 else ""
         output.print_lines(f"{len(classes)} classes: {', '.join(classes[:12])}{more}")
+        output.print_lines(f"To train on it: calibrant train --data {shlex.quote(found['spec'])} --out run")
 
 
 def _column_lines(columns: dict[str, Any]) -> list[str]:

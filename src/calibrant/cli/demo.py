@@ -9,7 +9,6 @@ import typer
 
 from calibrant.cli import options, output
 from calibrant.cli.errors import resumable
-from calibrant.slots import plugin_options
 
 EXAMPLES = """
 calibrant demo
@@ -54,7 +53,7 @@ def command(
     from calibrant.deploy.demo import run_demo
 
     labels = {number: f"seed {number}" for number in numbers}
-    stopped = resumable(lambda: f"stopped; to resume: calibrant demo --resume --out {out}{plugin_options()}")
+    stopped = resumable(lambda: options.after_stop(Run(out).exists, options.resume_command("demo", out)))
     with stopped, output.step_display(list(labels.values())) as show:
         made = run_demo(
             chosen,

@@ -1,40 +1,48 @@
 """Where everything that goes wrong becomes one sentence on standard error and an exit code.
 
 0  done
-1  it failed: a disk is full, training diverged, a file is damaged, something unexpected
-2  a usage error: a wrong option, path, setting, file, column
+1  it failed: a disk is full, a file of a run is damaged; or a bug of ours, whose traceback is in a file that is named
+2  a usage error: a wrong option, path, setting, file or column, or a package that is not installed
 3  a gate failed: what was measured meets a condition of --fail-if
-130, 143  stopped by Ctrl-C or SIGTERM; the sentence says how to resume
+4  training diverged
+129, 130, 143  stopped by SIGHUP (the terminal was closed), Ctrl-C or SIGTERM; the sentence says how to resume
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-FAILED, USAGE, GATE, INTERRUPTED, TERMINATED = 1, 2, 3, 128 + signal.SIGINT, 128 + signal.SIGTERM
+from calibrant import __version__, install_line
+
+FAILED, USAGE, GATE, DIVERGED, INTERRUPTED = 1, 2, 3, 4, 128 + signal.SIGINT
 DEBUG = "CALIBRANT_DEBUG"
+USERS = ValueError
+"""The errors that are the user's; an error that is nobody's is a bug of ours."""
 # By name, so that nothing is imported for them.
 _FAILURES = {"RunError", "BuildError", "OutOfMemoryError", "MemoryError"}
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class GateFailed(Exception):  # noqa: N818  (nothing went wrong: the answer is no)
+    """A measure is worse than what was asked for; the message says which, and by how much."""
 
 
 class Stopped(Exception):  # noqa: N818  (it is no error)
-    """Ctrl-C or SIGTERM; the message says how to resume."""
+    """Ctrl-C, SIGTERM or SIGHUP; the message says how to resume."""
 
     def __init__(self, how: str, code: int = INTERRUPTED) -> None:
         super().__init__(how)
         self.code = code
-
-
-class GateFailed(Exception):  # noqa: N818  (all went well, but for what was measured)
-    """What was measured meets a condition of `--fail-if`; the message says which, and what was measured."""
 
 
 @contextlib.contextmanager
@@ -45,9 +53,10 @@ def resumable(how: Callable[[], str]) -> Iterator[None]:
     except KeyboardInterrupt:
         raise Stopped(how()) from None
     except SystemExit as error:
-        if error.code != TERMINATED:
+        number = next((number for number in _ENDING if error.code == 128 + number), None)
+        if number is None:
             raise
-        raise Stopped(how(), TERMINATED) from None
+        raise Stopped(how(), 128 + number) from None
 
 
 def show_tracebacks() -> None:
@@ -62,10 +71,17 @@ def is_main_process() -> bool:
 
 def run(app: Callable[..., Any]) -> NoReturn:
     """Run the typer `app` on the arguments of this process and exit."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
     warnings.showwarning = _one_line
+    sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
     try:
-        code = app(standalone_mode=False, prog_name="calibrant")
+        with resumable(lambda: "stopped"):
+            code = app(standalone_mode=False, prog_name="calibrant")
+            sys.stdout.flush()
+        if code == INTERRUPTED:  # typer makes an exit code of Ctrl-C
+            raise KeyboardInterrupt
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get(DEBUG):
             traceback.print_exc()
@@ -74,41 +90,90 @@ def run(app: Callable[..., Any]) -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+class _Pipe(io.FileIO):
+    """Output that nobody may be reading any more: after `| head -1`, the exit code is still the command's own.
+
+    Where it cannot be written for another reason, that is an error once.
+    """
+
+    lost = False
+
+    def write(self, content: Any) -> int:
+        try:
+            return len(content) if self.lost else super().write(content)
+        except OSError as error:
+            self.lost = True
+            if isinstance(error, BrokenPipeError):
+                return len(content)
+            error.filename = "standard output" if self.fileno() == 1 else "standard error"
+            raise
+
+
+def _lasting(stream: Any, number: int) -> Any:
+    """`stream`, which outlives its reader; nowhere if it was closed from the start, as by `>&-`."""
+    if stream is None:
+        return open(os.devnull, "w")  # noqa: PTH123  (as long as the process lives)
+    if not any(stream is own for own in (sys.__stdout__, sys.__stderr__)):
+        return stream
+    buffer = io.BufferedWriter(_Pipe(number, "w", closefd=False))
+    line = number == 2 or stream.isatty()
+    return io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=line)
+
+
 def explain(error: BaseException) -> tuple[str, int]:
-    """The sentence and the exit code for `error`.
+    """The sentence and the exit code for `error`; the traceback of one that nobody foresaw is written to a file.
 
     >>> explain(ValueError("data: no such file"))
     ('data: no such file', 2)
     >>> explain(ZeroDivisionError("division by zero"))
-    ('unexpected ZeroDivisionError: division by zero (CALIBRANT_DEBUG=1 shows where)', 1)
+    ('unexpected ZeroDivisionError: division by zero; this is a bug of calibrant: please report it with ....txt', 1)
     """
     text = " ".join(str(error).split())
     if isinstance(error, Stopped):
         return text, error.code
-    if isinstance(error, GateFailed):
-        return text, GATE
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return "stopped", INTERRUPTED
     if hasattr(error, "format_message"):  # typer's own: a wrong option or command
         return _usage(error), USAGE
-    if isinstance(error, ValueError):
+    return _foreseen(error, text) or (_bug(error, text), FAILED)
+
+
+def _foreseen(error: BaseException, text: str) -> tuple[str, int] | None:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, GateFailed):
+        return text, GATE
+    if "DivergedError" in kinds:
+        return text, DIVERGED
+    if isinstance(error, USERS):
         return text, USAGE
-    if isinstance(error, ModuleNotFoundError):
-        return f"{text}; install what this needs with: pip install 'calibrant[all]'", FAILED
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("calibrant"):
+        return f"{text}; install what this needs with: {install_line(error.name) or 'pip install'}", USAGE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or text}", FAILED
-    if _FAILURES & {kind.__name__ for kind in type(error).__mro__}:
-        return text or "out of memory", FAILED
-    return f"unexpected {type(error).__name__}: {text} ({DEBUG}=1 shows where)", FAILED
+    return (text or "out of memory", FAILED) if _FAILURES & kinds else None
+
+
+def _bug(error: BaseException, text: str) -> str:
+    """The sentence for an `error` of ours, after its traceback was written to a file."""
+    about = f"unexpected {type(error).__name__}: {text}; this is a bug of calibrant: please report it with"
+    lines = [f"calibrant {__version__}, Python {sys.version}\n", f"{sys.argv}\n", *traceback.format_exception(error)]
+    try:
+        number, path = tempfile.mkstemp(prefix="calibrant-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError:
+        return f"{about} what {DEBUG}=1 shows"
+    return f"{about} {path}"
 
 
 def say(message: str, code: int) -> None:
     """Print one sentence; of what all ranks of a run complain about alike, rank 0 speaks for all."""
-    if is_main_process():
-        print(f"calibrant: {message}", file=sys.stderr)
-    elif code == FAILED:
-        print(f"calibrant (rank {os.environ['RANK']}): {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal was closed
+        if is_main_process():
+            print(f"calibrant: {message}", file=sys.stderr)
+        elif code == FAILED:
+            print(f"calibrant (rank {os.environ['RANK']}): {message}", file=sys.stderr)
 
 
 def _usage(error: Any) -> str:
@@ -118,8 +183,8 @@ def _usage(error: Any) -> str:
     return f"{message} ({command} --help has examples)"
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(TERMINATED)
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _one_line(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:

@@ -37,12 +37,12 @@ def command(
     """
     from calibrant.deploy.evaluating import evaluate_run
     from calibrant.deploy.reporting import table_of, write_table
-    from calibrant.files import writable
+    from calibrant.files import writable_file
     from calibrant.runs.run import open_runs
 
     runs = open_runs(run)
     if out is not None:
-        writable(out.parent)
+        writable_file(out)
     wanted = options.parse_schemes(scheme, "all") if scheme else []
     given: dict[str, Any] = {"data": data, "ood": ood or (), "device": device or "auto"}
     given["module"] = None if module is None else network_of(module)

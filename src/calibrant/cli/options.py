@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.slots import loaded_plugins
+from calibrant.slots import loaded_plugins, plugin_options
 
 if TYPE_CHECKING:
     from calibrant.config.loading import Settings
@@ -93,6 +93,20 @@ def parse_schemes(names: Sequence[str] | None, default: str) -> list[Scheme]:
         return list(Scheme.all())
     chosen = {Scheme.parse(name) for name in wanted}
     return [scheme for scheme in Scheme.all() if scheme in chosen]
+
+
+def resume_command(command: str, out: Path, more: str = "") -> str:
+    """What resumes that `command` in the folder `out`.
+
+    >>> resume_command("train", Path("my run"))
+    "calibrant train --resume --out 'my run'"
+    """
+    return f"calibrant {command} --resume --out {shlex.quote(str(out))}{more}{plugin_options()}"
+
+
+def after_stop(begun: bool, command: str) -> str:
+    """What to say after Ctrl-C: the `command` that resumes, if there is anything to resume."""
+    return f"stopped; to resume: {command}" if begun else "stopped before anything was kept; start the command again"
 
 
 def command_line() -> str:

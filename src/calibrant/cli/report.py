@@ -30,12 +30,12 @@ def command(
     different seeds are averaged, with intervals over inputs and seeds.
     """
     from calibrant.deploy.reporting import report_page
-    from calibrant.files import writable
+    from calibrant.files import writable_file
     from calibrant.runs.run import open_runs
 
     opened = [run for path in runs for run in open_runs(path)]
     target = runs[0] / "report.html" if out is None else out
-    writable(target.parent)
+    writable_file(target)
     page = report_page(opened, target, title=title)
     if json:
         output.print_json({"page": str(page)})

@@ -12,7 +12,6 @@ from calibrant.cli import options, output
 from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
-from calibrant.slots import plugin_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,7 +77,7 @@ def command(
     they are. Trials are fits in the run cache of DIR, so finished ones are reused, and interrupted ones resume. Writes
     sweep.json, sweep.csv and pareto.png.
     """
-    from calibrant.training.sweeps.record import SweepResult
+    from calibrant.training.sweeps.record import RECORD, SweepResult
     from calibrant.training.sweeps.sweep import check_finished, run_sweep
 
     executor = _executor(where, asha, retries)
@@ -88,8 +87,8 @@ def command(
         sweep = replace(sweep, settings=options.on_device(sweep.settings, what.device))
     else:
         sweep = _sweep(what.read(), scheme or "CBNN", param or [])
-    again = f"calibrant sweep --resume --out {out}{where}{' --asha' if asha else ''}{plugin_options()}"
-    with resumable(lambda: f"stopped; to resume: {again}"):
+    again = options.resume_command("sweep", out, f"{where}{' --asha' if asha else ''}")
+    with resumable(lambda: options.after_stop((out / RECORD).exists(), again)):
         result = run_sweep(sweep, out, executor, on_trial=_say)
     if json:
         output.print_json(_record(result, out))

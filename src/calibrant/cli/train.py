@@ -77,7 +77,7 @@ def command(
     from calibrant.deploy.reporting import table_of, write_table
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it would greet from every rank
-    with resumable(lambda: f"stopped; to resume: calibrant train --resume --out {out}{plugin_options()}"):
+    with resumable(lambda: options.after_stop(run.exists, options.resume_command("train", out))):
         evaluations = train_run(
             chosen, schemes, out, command=asked, on_step=lambda name, done, n: output.log(f"{done}/{n} {name}")
         )

@@ -1,22 +1,24 @@
-"""The estimator: any module and any scheme behind scikit-learn's `fit`, `predict` and `predict_proba`."""
+"""The estimator: any network and any scheme behind scikit-learn's `fit`, `predict` and `predict_proba`."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from calibrant.adapters.compiled import usable
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.data import Splits
+from calibrant.data import ArrayData, Splits
 from calibrant.deploy.deploying import predictor_of
+from calibrant.deploy.estimator_inputs import loss_weights, scaled, take_in
 from calibrant.deploy.labels import Labeling, learn_labels
 from calibrant.predictions import Decision, Predictions
 from calibrant.training.checking import check_schemes
@@ -38,7 +40,7 @@ _BASE = Settings().changed(
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier around `module` that says which of its answers to trust, or one of the paper's sixteen schemes.
+    """A classifier around a network that says which of its answers to trust, or one of the paper's sixteen schemes.
 
     By default the network is trained plainly, a temperature makes its confidence match its accuracy, and `trust`, the
     probability that an answer is right in a stream with outliers, decides what to accept. The outliers that trust is
@@ -48,7 +50,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         module: returns logits (B, C) for a batch of inputs, or one logit per example, which is read as two classes;
             other forms of inputs and outputs are in `adapters.unpacking` and `adapters.outputs`. Its weights are the
             start of every `fit`, which trains a copy: fitting twice gives the same result, and `module` itself never
-            changes. Inputs are normalized inside the model, but for tokens, and unless `epochs` is 0.
+            changes. Inputs are normalized inside the model, but for tokens, and unless `epochs` is 0. Or the name of a
+            backbone, such as "mlp-128-128", which is built for the inputs and classes of `fit`; None takes "mlp-64-64"
+            for tables and "cnn-32" for images.
         scheme: None for the default above, or a scheme of the paper, such as "FNN", "CBNN-OCM" or "SCBNN"; those with
             OCM need `uncertainty` in `fit`.
         epochs, batch_size, rate: of the fit; with 0 epochs a trained network stays as it is. Fine-tuning takes a fifth
@@ -61,13 +65,16 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             which chooses, or "none"; None takes a temperature by default and nothing for a scheme of the paper.
         rule: what accepts answers: "trust", "sirc" or "confidence"; None takes trust by default and the confidence for
             a scheme of the paper. An S-scheme has its selector.
+        class_weight: weights of the classes in the cross-entropy, used as `sample_weight` in `fit`: a dictionary by
+            label, or "balanced", N / (C N_c) for class c with N_c of the N examples.
         overrides: any other setting, such as `("fit.optimizer=adam", "posterior.init_std=0.02")`.
         seed: the one seed.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         out: a run directory to keep and resume the training in; None keeps nothing.
 
-    Learned: `classes_`, `n_features_in_`, `settings_`, `history_` (the metrics of every stage, one row per epoch), and
-    `predictor_`, the whole as one module to deploy: `predictor_(x)` decides, `predictor_.save(folder)` keeps it.
+    Learned: `classes_`, `n_features_in_`, `feature_names_in_` and `encoder_` (of a frame), `settings_`, `history_` (the
+    metrics of every stage, one row per epoch), and `predictor_`, the whole as one module to deploy: `predictor_(x)`
+    decides, `save(folder)` keeps it.
 
     >>> import torch
     >>> X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
@@ -80,7 +87,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        module: nn.Module,
+        module: nn.Module | str | None = None,
         scheme: str | None = None,
         *,
         epochs: int = 20,
@@ -92,6 +99,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         members: int = 20,
         calibrator: str | None = None,
         rule: str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         overrides: Sequence[str] = (),
         seed: int = 0,
         device: str = "auto",
@@ -108,36 +116,76 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         self.members = members
         self.calibrator = calibrator
         self.rule = rule
+        self.class_weight = class_weight
         self.overrides = overrides
         self.seed = seed
         self.device = device
         self.out = out
 
-    def fit(self, X: Any, y: Any = None, *, validation: Any = 0.1, uncertainty: Any = None) -> CalibratedClassifier:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, validation: Any = 0.1, uncertainty: Any = None
+    ) -> CalibratedClassifier:
         """Train.
 
         Args:
-            X: inputs with `y`; or a pair (X, y), a data set or a loader, which hold their own labels.
+            X: inputs with `y`; or a pair (X, y), a data set or a loader, which hold their own labels. The columns of a
+                frame that hold text or categories are encoded, one column per value; sparse matrices are made dense.
             y: class labels, of any type.
+            sample_weight: (N,), the weights w_i of the examples in the cross-entropy, (1 / B) sum_i w_i CE_i, scaled to
+                the mean 1. Everything that is fitted to the validation data, temperature, trust and thresholds, is
+                fitted without weights, so that confidence and trust are about inputs as they come.
             validation: a fraction of X to hold out, or data in any of the forms of X with its labels.
             uncertainty: D_u, unlabeled outliers in any of the forms of X, which trust is fitted to; needed by OCM
                 schemes. About twenty are enough for trust.
         """
-        scheme, settings = Scheme.parse(self.scheme or "FNN"), self._settings()
+        scheme = Scheme.parse(self.scheme or "FNN")
         if scheme.ocm and uncertainty is None:
             raise ValueError(f"uncertainty is missing: {scheme} needs unlabeled outliers to fine-tune on")
-        train, labeling = learn_labels(X, y, self.module)
-        data = _split(train, validation, labeling, uncertainty, settings.seed)
+        if y is None and isinstance(X, tuple) and len(X) == 2:
+            X, y = X
+        network = self.module if isinstance(self.module, nn.Module) else None
+        settings = self._settings()  # refuses wrong hyperparameters before anything is read
+        train, labeling = learn_labels(take_in(self, X, reset=True), y, network)
+        settings = settings if network is not None else settings.with_(f"backbone.name={self._backbone(train)}")
+        weights = self._weights(sample_weight, y, train, labeling, settings)
+        outliers = None if uncertainty is None else as_examples(take_in(self, uncertainty, "uncertainty"))
+        held_out = (
+            validation if isinstance(validation, float) else labeling.encode(take_in(self, validation, "validation"))
+        )
+        data = _split(train, held_out, outliers, weights, settings.seed)
         check_schemes([scheme], data, settings)
-        workspace = Workspace(data, settings, self.out, network=copy.deepcopy(usable(self.module)))
-        names = [str(name) for name in labeling.classes]
+        own = None if network is None else copy.deepcopy(usable(network))
+        workspace = Workspace(data, settings, self.out, network=own)
         selection = workspace.selection(scheme)
+        names = [str(name) for name in labeling.classes]
         self.predictor_ = predictor_of(workspace, scheme, selection, names).to(workspace.fabric.device)
         self.history_ = {str(link): workspace.history(link) for link in scheme.chain if not link.selective}
         self.settings_, self.classes_ = settings, labeling.classes
         self.input_shape_ = input_shape(train)
-        self.n_features_in_ = len(self.input_shape_) if isinstance(self.input_shape_, dict) else self.input_shape_[0]
+        by_name = isinstance(self.input_shape_, dict)
+        if self.encoder_ is None:
+            self.n_features_in_ = len(self.input_shape_) if by_name else self.input_shape_[0]
         return self
+
+    def _backbone(self, train: Examples) -> str:
+        """The name of the network for a table or images."""
+        inputs = train.take(torch.tensor([0]))[0]
+        if inputs.dtype == torch.int64:
+            raise ValueError("module must be given for tokens: a network that embeds them")
+        return str(self.module or ("cnn-32" if inputs.dim() == 4 else "mlp-64-64"))
+
+    def _weights(
+        self, sample_weight: Any, y: Any, train: Examples, labeling: Labeling, settings: Settings
+    ) -> Tensor | None:
+        """The weights of the examples in X, as they are given."""
+        if sample_weight is None and self.class_weight is None:
+            return None
+        if settings.calibration.replaces_cross_entropy:
+            raise ValueError("weights are of the cross-entropy, which calibration.replaces_cross_entropy leaves out")
+        labels = getattr(train, "labels", None)
+        if labels is None or (y is None and sample_weight is not None):
+            raise ValueError("sample_weight and class_weight need X and y as arrays, tensors or frames")
+        return loss_weights(sample_weight, self.class_weight, labeling.classes[labels.numpy()])
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Calibrated probabilities (N, C) of the ensemble, in the order of `classes_`."""
@@ -146,7 +194,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every input, (N,)."""
-        labels: NDArray[Any] = self.classes_[self._predictions(X).predicted.numpy()]
+        index = self._predictions(X).predicted.numpy()
+        labels: NDArray[Any] = self.classes_[index]
         return labels
 
     def _predictions(self, X: Any) -> Predictions:
@@ -187,9 +236,27 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
             predictor = predictor.at_error(error)
         return predictor.predict(InOrder(data, self.settings_.engine.predict_batch_size))
 
+    def save(self, folder: str | Path) -> Path:
+        """Write the predictor to `folder`, and the columns of the frame that it was fitted on, if it was, beside it.
+
+        `calibrant.load(folder)` gives the predictor back, and `FrameEncoder.load(folder)` makes its inputs of a frame.
+        """
+        check_is_fitted(self, "predictor_")
+        target = self.predictor_.save(folder)
+        if self.encoder_ is not None:
+            self.encoder_.save(target)
+        return target
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn may give it."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.categorical = tags.input_tags.string = True
+        tags.input_tags.three_d_array = True
+        return tags
+
     def _checked(self, X: Any) -> Examples:
         check_is_fitted(self, "predictor_")
-        data = as_examples(X)
+        data = as_examples(take_in(self, X))
         shape = input_shape(data)
         if shape != self.input_shape_:
             raise ValueError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
@@ -212,11 +279,16 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         return _BASE.changed(own).with_(*self.overrides)
 
 
-def _split(train: Examples, validation: Any, labeling: Labeling, uncertainty: Any, seed: int) -> TrainingData:
-    outliers = None if uncertainty is None else as_examples(uncertainty)
+def _split(
+    train: Examples, validation: float | Examples, outliers: Examples | None, weights: Tensor | None, seed: int
+) -> TrainingData:
     if not isinstance(validation, float):
-        return TrainingData(train, labeling.encode(validation), uncertainty=outliers)
+        own = None if weights is None else scaled(weights)
+        return TrainingData(train, validation, uncertainty=outliers, weights=own)
     labels = getattr(train, "labels", None)
     splits = Splits.draw(len(train), {"validation": validation, "train": None}, seed, labels)
     parts = splits.apply(train)
-    return TrainingData(parts["train"], parts["validation"], uncertainty=outliers, splits={"train": splits})
+    own = None if weights is None else scaled(splits.apply(ArrayData(weights[:, None]))["train"].inputs[:, 0])
+    return TrainingData(
+        parts["train"], parts["validation"], uncertainty=outliers, splits={"train": splits}, weights=own
+    )

@@ -43,28 +43,27 @@ class Labeling:
         return examples
 
 
-def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labeling]:
+def learn_labels(X: Any, y: Any, module: nn.Module | None) -> tuple[Examples, Labeling]:
     """The training examples with labels as class indices, and what they stand for.
 
     Integers from 0 to the number of the module's outputs stay as they are, so that a class may be absent; any other
-    labels are numbered in sorted order.
+    labels are numbered in sorted order. Without a module, one is made with as many outputs as there are classes.
     """
-    if y is None and isinstance(X, tuple) and len(X) == 2:
-        X, y = X
     if y is None:
         examples = as_examples(X)
         if isinstance(examples, ArrayData) and examples.labels is None:
-            raise ValueError("y is missing: X holds no labels")
-        names = examples.classes
-        classes = (
-            np.arange(max(class_count(examples), _outputs(module, examples))) if names is None else np.array(names)
-        )
-        return examples, Labeling(classes)
-    values = np.asarray(y)
-    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-    if values.ndim != 1 or values.dtype.kind not in "iubUSO":
-        raise ValueError(f"y must be one class label a row, not {values.dtype} of shape {values.shape}")
-    inputs = as_examples(X)
+            raise ValueError(
+                "y is missing: fit requires y to be passed, but the target y is None and X holds no labels"
+            )
+        count = class_count(examples) if module is None else max(class_count(examples), _outputs(module, examples))
+        return examples, Labeling(np.arange(count) if examples.classes is None else np.array(examples.classes))
+    values, inputs = class_labels(y), as_examples(X)
+    if module is None:
+        labeling = Labeling(np.unique(values))
+        if len(labeling.classes) < 2:
+            raise ValueError(f"y holds one class, {labeling.classes[0]!r}; a classifier needs at least two")
+        examples = _with_labels(inputs, X, labeling.indices(values))
+        return replace(examples, classes=tuple(map(str, labeling.classes))), labeling
     outputs = _outputs(module, inputs)
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() < outputs:
         labeling = Labeling(np.arange(outputs))
@@ -73,6 +72,23 @@ def learn_labels(X: Any, y: Any, module: nn.Module) -> tuple[Examples, Labeling]
     if len(labeling.classes) != outputs:
         raise ValueError(f"module has {outputs} outputs, but y holds {len(labeling.classes)} classes")
     return _with_labels(inputs, X, labeling.indices(values)), labeling
+
+
+def class_labels(y: Any) -> NDArray[Any]:
+    """`y` as one label per row, (N,); numbers that are no class labels are refused."""
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        from sklearn.utils.validation import column_or_1d
+
+        values = column_or_1d(values, warn=True)  # warns as every classifier does
+    if values.ndim != 1 or values.dtype.kind not in "iubfUSO":
+        raise ValueError(f"y must be one class label a row, not {values.dtype} of shape {values.shape}")
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise ValueError("Input y contains NaN or infinity; y must be one class label a row")
+        if (values != np.rint(values)).any():
+            raise ValueError("Unknown label type: continuous; y must be one class label a row")
+    return values
 
 
 def _with_labels(inputs: Examples, X: Any, index: NDArray[np.int64]) -> Examples:

@@ -12,7 +12,7 @@ from typing import Any
 from calibrant.data import DataError, ImageTransform, iter_batches, with_defaults
 from calibrant.data.image_transform import COLORS
 from calibrant.deploy import EarlyStopping, Predictor
-from calibrant.files import whole, writable
+from calibrant.files import RunError, cannot_write, whole, writable_file
 
 TableColumns = dict[str, list[Any]]
 FORMATS = (".csv", ".parquet")
@@ -46,9 +46,9 @@ def predict_table(
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
     count = PredictionCount()
-    writable(path.parent)
+    writable_file(path)
     spec = with_defaults(spec, image_options(predictor))
-    with whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
+    with _named(path), whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
         for ids, inputs in iter_batches(spec, batch_rows):
             check_shape(predictor, spec, tuple(inputs.shape[1:]))
             decision = predictor(inputs, early=early).to("cpu")
@@ -82,6 +82,17 @@ def check_shape(predictor: Predictor, name: str, shape: tuple[int, ...]) -> None
             f"{name} has inputs of shape {shape}, but the model was trained on {tuple(predictor.backbone.shape)};"
             " images are resized by ?size=32 after the path, and made gray by ?color=gray"
         )
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Inside, an error in writing, as on a full disk, names `path`; one in reading names what was read already."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise RunError(cannot_write(path, error)) from error
 
 
 @contextlib.contextmanager

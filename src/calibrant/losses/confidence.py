@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -20,8 +19,7 @@ def confidence_minimization(logits: Any) -> Tensor:
     tensor(1.3863)
     """
     scores = as_classes(checks.floating("logits", logits, dims=2))
-    if checks.values_visible(scores) and bool(torch.isnan(scores).any()):
-        raise ValueError("logits hold NaN: the training has diverged; lower the learning rate or clip gradients")
+    checks.not_diverged(scores)
     return -F.log_softmax(full_precision(scores), dim=1).mean()
 
 

@@ -67,6 +67,7 @@ class Objective:
         outlier_logits: Any = None,
         regularizer_logits: Any = None,
         regularizer_labels: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The unweighted terms and `"loss"`, their weighted sum.
 
@@ -78,6 +79,7 @@ class Objective:
             outlier_logits: (U, C) on unlabeled outliers.
             regularizer_logits: (R, C) on the disjoint part that the regularizer is evaluated on; `logits` if not given.
             regularizer_labels: (R,).
+            weights: (B,), of the examples in the cross-entropy, (1 / B) sum_i w_i CE_i; 1 if not given.
         """
         if (regularizer_logits is None) != (regularizer_labels is None):
             raise ValueError("regularizer_logits and regularizer_labels go together")
@@ -86,7 +88,7 @@ class Objective:
         logits, labels = read_pair(logits, labels)
         if regularizer_logits is not None:
             regularizer_logits, regularizer_labels = read_pair(regularizer_logits, regularizer_labels)
-        terms: dict[str, Tensor] = {"cross_entropy": F.cross_entropy(logits, labels)}
+        terms: dict[str, Tensor] = {"cross_entropy": _cross_entropy(logits, labels, weights)}
         loss = terms["cross_entropy"]
         if self.regularizer is not None and (self.calibration_weight or self.replaces_cross_entropy):
             on_logits = logits if regularizer_logits is None else regularizer_logits
@@ -102,6 +104,12 @@ class Objective:
             loss = loss + self.ocm_weight * terms["ocm"]
         terms["loss"] = loss
         return terms
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return F.cross_entropy(logits, labels)
+    return (weights * F.cross_entropy(logits, labels, reduction="none")).mean()
 
 
 def _weight(name: str, value: float) -> float:

@@ -22,7 +22,7 @@ from graphlib import CycleError, TopologicalSorter
 from multiprocessing.connection import wait
 from typing import Any, Literal, Protocol
 
-from calibrant.files import RunError
+from calibrant.files import DivergedError, RunError
 from calibrant.runs.resources import cores, torch_threads
 from calibrant.slots import load_plugins, loaded_plugins
 
@@ -87,7 +87,7 @@ class Ended:
         """The same with an error that any process can read: of our kinds with its sentence, all others as a failure."""
         if self.error is None:
             return self
-        kinds = (ValueError, WorkerError, RunError)
+        kinds = (DivergedError, ValueError, WorkerError, RunError)
         kind = next((kind for kind in kinds if isinstance(self.error, kind)), WorkerError)
         return Ended(error=kind(self.reason))
 

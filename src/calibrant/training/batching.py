@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.adapters.trees import move_to
 from calibrant.config.groups import AugmentationSettings
-from calibrant.data import Augmentation, Batches, split_indices
+from calibrant.data import ArrayData, Augmentation, Batches, split_indices
 from calibrant.training.randomness import derive
 from calibrant.training.step import Batch
 from calibrant.training.training_data import Examples
@@ -22,7 +22,8 @@ class BatchSource:
 
     Batch sizes are those of all ranks together; each rank gets its equal part. An epoch takes `samples` of `train`
     (all if None) without replacement. `regularizer` and `outliers` are (examples, batch size), drawn with replacement.
-    A last batch of a single example is left out, because BatchNorm cannot train on it.
+    `weights` (N,) are those of `train` in the loss. A last batch of a single example is left out, because BatchNorm
+    cannot train on it.
     """
 
     def __init__(
@@ -36,19 +37,20 @@ class BatchSource:
         regularizer: tuple[Examples, int] | None = None,
         outliers: tuple[Examples, int] | None = None,
         augmentation: AugmentationSettings | None = None,
+        weights: Tensor | None = None,
     ) -> None:
         self.fabric, self.seed = fabric, seed
         self.samples = min(samples or len(train), len(train))
         ranks: dict[str, Any] = {"rank": fabric.global_rank, "world_size": fabric.world_size}
         own_size, share = _per_rank(batch_size, fabric), self.samples // fabric.world_size
-        self.train = Batches(
-            train,
-            own_size,
-            seed=derive(seed, "batches"),
-            samples=self.samples,
-            drop_last=share > own_size and share % own_size == 1,
+        order: dict[str, Any] = {
+            "seed": derive(seed, "batches"),
+            "samples": self.samples,
+            "drop_last": share > own_size and share % own_size == 1,
             **ranks,
-        )
+        }
+        self.train = Batches(train, own_size, **order)
+        self.weights = None if weights is None else Batches(ArrayData(weights[:, None]), own_size, **order)
         self.regularizer = self._with_replacement(regularizer, "regularizer", ranks)
         self.outliers = self._with_replacement(outliers, "outliers", ranks)
         self.augment = None
@@ -63,6 +65,7 @@ class BatchSource:
         own = self.train.epoch(epoch, start)
         regularizer = self.regularizer.epoch(epoch, start) if self.regularizer else None
         outliers = self.outliers.epoch(epoch, start) if self.outliers else None
+        weights = self.weights.epoch(epoch, start) if self.weights else None
         for step, (inputs, labels) in enumerate(own, start):
             if labels is None:
                 raise ValueError("the training data has no labels")
@@ -74,6 +77,7 @@ class BatchSource:
                 None if extra is None else ready(extra),
                 None if extra_labels is None else self._move(extra_labels),
                 ready(next(outliers)[0]) if outliers else None,
+                self._move(next(weights)[0][:, 0]) if weights else None,
             )
 
     def _with_replacement(

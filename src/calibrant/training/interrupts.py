@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM wait for the end of a training step, so that the state which is saved is whole."""
+"""Ctrl-C, SIGTERM and SIGHUP wait for the end of a training step, so that the state which is saved is whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StopRequest:
 
 @contextmanager
 def deferred_stop(enabled: bool = True) -> Iterator[StopRequest]:
-    """Inside, the first SIGINT or SIGTERM is noted, and a second one acts at once.
+    """Inside, the first SIGINT, SIGTERM or SIGHUP is noted, and a second one acts at once.
 
     Only the main thread may set handlers; in others, and where not `enabled`, signals act as ever.
     """
@@ -31,7 +31,8 @@ def deferred_stop(enabled: bool = True) -> Iterator[StopRequest]:
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) != signal.SIG_IGN}
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal = number

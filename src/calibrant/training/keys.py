@@ -16,6 +16,7 @@ from torch import nn
 from calibrant.config.dependence import identity
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.data import ArrayData
 from calibrant.files import read_bytes
 from calibrant.training.training_data import Examples, TrainingData, fingerprint
 
@@ -49,6 +50,7 @@ def fit_inputs(scheme: Scheme, settings: Settings, data: TrainingData, network: 
         **_loss(scheme, settings),
         "train": fingerprint(data.train),
         "validation": fingerprint(data.validation),
+        **({} if data.weights is None else {"weights": fingerprint(ArrayData(data.weights[:, None]))}),
     }
 
 

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from calibrant.config.groups import EngineSettings, OptimizerSettings
-from calibrant.files import RunError
+from calibrant.files import DivergedError
 from calibrant.losses.objective import Objective
 from calibrant.posteriors.base import EpochEnd
 from calibrant.posteriors.deterministic import as_posterior
@@ -128,7 +128,7 @@ class Loop:
             mean = sum_over_ranks(total.clone(), self.fabric) / (self.step * self.fabric.world_size)
             row[f"train_{name}"] = float(mean)
         if not math.isfinite(row["train_loss"]):
-            raise RunError(
+            raise DivergedError(
                 f"training diverged in epoch {self.epoch + 1} of {self.plan.name} (the loss is {row['train_loss']}):"
                 " lower the rate or set clip_norm, and start again"
             )

@@ -17,13 +17,17 @@ from calibrant.training.distributed import gather_with_gradients
 
 @dataclass(frozen=True)
 class Batch:
-    """The examples of one step: ID with labels; the regularizer's own and those of D_u, where there are any."""
+    """The examples of one step: ID with labels; the regularizer's own and those of D_u, where there are any.
+
+    `weights` (B,) are those of the ID examples in the cross-entropy.
+    """
 
     inputs: Any
     labels: Tensor
     regularizer_inputs: Any = None
     regularizer_labels: Tensor | None = None
     outliers: Any = None
+    weights: Tensor | None = None
 
     def together(self) -> Any:
         """All inputs as one batch, for one forward pass: BatchNorm's statistics are shared."""
@@ -74,6 +78,7 @@ def loss_terms(
             outlier_logits=None if batch.outliers is None else outliers[s],
             regularizer_logits=None if extra_labels is None else extra[s],
             regularizer_labels=extra_labels,
+            weights=batch.weights,
         )
         for s in range(len(logits))
     ]

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
+from calibrant.data import ArrayData
 from calibrant.losses.objective import Objective
 from calibrant.slots import build
 from calibrant.training.batching import BatchSource, disjoint_part
@@ -71,6 +73,7 @@ def train_stage(task: StageTask) -> list[EpochRow]:
         regularizer=None if extra is None else (extra, stage.batch_size),
         outliers=(task.data.outliers_for(task.scheme), fine.outlier_batch_size) if fine else None,
         augmentation=settings.augmentation,
+        weights=_weights(task),
     )
     plan = Plan(
         name=f"fine-tune {task.scheme}" if task.scheme.ocm else f"fit {task.scheme.base}",
@@ -87,6 +90,16 @@ def train_stage(task: StageTask) -> list[EpochRow]:
         on_epoch=task.on_epoch,
     )
     return Loop(task.model, plan, task.fabric, engine=settings.engine, saver=task.saver, progress=task.progress).run()
+
+
+def _weights(task: StageTask) -> Tensor | None:
+    """The weights of the examples that are trained on, without those that only the regularizer sees."""
+    if task.data.weights is None:
+        return None
+    rows = ArrayData(task.data.weights[:, None])
+    own = disjoint_part(rows, regularizer_share(task.scheme, task.settings), task.seed)[0]
+    weights: Tensor = own.take(torch.arange(len(own)))[0][:, 0]
+    return weights
 
 
 def stage_objective(scheme: Scheme, settings: Settings, num_data: int) -> Objective:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
 from calibrant.adapters.trees import join_rows, row_shape
@@ -34,7 +35,10 @@ Examples = ArrayData | DatasetData
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All that a run reads. `uncertainty` is D_u; `splits` says by index which example went where."""
+    """All that a run reads. `uncertainty` is D_u; `splits` says by index which example went where.
+
+    `weights` (N,) are those of the training examples in the cross-entropy; None gives all the weight 1.
+    """
 
     train: Examples
     validation: Examples
@@ -42,6 +46,7 @@ class TrainingData:
     uncertainty: Examples | None = None
     ood: Mapping[str, Examples] = field(default_factory=dict)
     splits: Mapping[str, Splits] = field(default_factory=dict)
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         shape = input_shape(self.train)
