@@ -189,8 +189,9 @@ def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], In
     def by_mass(weights: Array) -> Indices:
         through = np.cumsum(weights[:, order], axis=1)
         below = np.concatenate([np.zeros((len(weights), 1)), through], axis=1)[:, first]
+        total = np.where(through[:, -1:] > 0, through[:, -1:], 1)  # a row without weight has no bins
         index = np.empty(weights.shape, np.int64)
-        index[:, order] = np.minimum(np.floor(bins * below / through[:, -1:]), bins - 1)
+        index[:, order] = np.minimum(np.floor(bins * below / total), bins - 1)
         return index
 
     return by_mass
