@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from calibrant import InputError
 from calibrant.files import RunError
 
 
@@ -30,7 +31,7 @@ def where(argument, send):
 
 
 def fail(argument, send):
-    raise {"ValueError": ValueError, "RunError": RunError}.get(argument, RuntimeError)("it went\nwrong")
+    raise {"InputError": InputError, "RunError": RunError}.get(argument, RuntimeError)("it went\nwrong")
 
 
 def fail_until(argument, send):

@@ -50,7 +50,7 @@ def array(name: str, value: Any) -> NDArray[Any]:
 
     >>> array("scores", np.ma.masked_array([0.1, 0.2], mask=[False, True]))
     Traceback (most recent call last):
-    ValueError: scores holds masked entries; leave out the rows that have them
+    calibrant.InputError: scores holds masked entries; leave out the rows that have them
     """
     if np.ma.is_masked(value):
         raise InputError(f"{name} holds masked entries; leave out the rows that have them")

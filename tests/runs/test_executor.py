@@ -13,6 +13,7 @@ import tasks
 import torch
 from sweeps import RAY, address
 
+from calibrant import InputError
 from calibrant.files import RunError
 from calibrant.runs.executor import Agenda, Ended, Listener, Processes, Serial, Task, WorkerError
 from calibrant.runs.ray_tune import RayTune
@@ -89,7 +90,7 @@ def test_a_failure_keeps_back_only_what_needs_it(make):
     assert heard.events.count(("start", "bad")) == 1  # it would only fail again
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("ValueError", ValueError), ("RunError", RunError)])
+@pytest.mark.parametrize(("kind", "expected"), [("InputError", InputError), ("RunError", RunError)])
 def test_the_first_failure_stops_everything_if_wanted(make, kind, expected):
     todo = [Task("bad", tasks.fail, kind), Task("after", tasks.double, 1, after=("bad",))]
     heard = Heard()
