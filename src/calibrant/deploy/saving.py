@@ -53,7 +53,7 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
     _check_target(target)
     record = _record(predictor)
     try:
-        with whole(target) as temporary:
+        with whole(target, folder=True) as temporary:
             files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
             content = {**record, **plugin_needs(record), "files": files}
             write_json(temporary / RECORD, {**content, "checksum": checksum(content)})
