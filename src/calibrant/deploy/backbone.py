@@ -30,4 +30,7 @@ class Backbone:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Backbone:
         """What `asdict` made of one, read back from JSON."""
-        return cls(str(fields["name"]), tuple(int(size) for size in fields["shape"]), int(fields["classes"]))
+        sizes = [*fields["shape"], fields["classes"]]
+        if not all(type(size) is int for size in sizes):
+            raise ValueError(f"backbone has a shape and classes that are not whole numbers: {sizes}")
+        return cls(str(fields["name"]), tuple(sizes[:-1]), sizes[-1])

@@ -170,10 +170,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = 
     return write_bytes(path, text.getvalue().encode(), durable=durable)
 
 
-def read_csv(path: Path) -> list[dict[str, float]]:
+def read_csv(path: Path, sha256: str | None = None) -> list[dict[str, float]]:
     """The rows of numbers in `path`; empty cells are left out."""
-    rows = csv.DictReader(io.StringIO(read_bytes(path).decode()))
-    return [{name: float(value) for name, value in row.items() if value} for row in rows]
+    content = read_bytes(path, sha256)
+    try:
+        rows = csv.DictReader(io.StringIO(content.decode()))
+        return [{name: float(value) for name, value in row.items() if value} for row in rows]
+    except (ValueError, TypeError, csv.Error):
+        raise RunError(f"{path} was cut short or altered (it holds no numbers); delete it to make it anew") from None
 
 
 def writable(folder: Path) -> Path:
