@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
 from calibrant.files.npz_arrays import BLOCK_BYTES, NpzArray, array_names, open_npz
 
@@ -22,7 +23,7 @@ class NpzTable(Table):
         with open_npz(path) as archive:
             self.names = tuple(array_names(archive))
         if not self.names:
-            raise ValueError(f"{path} holds no arrays (no entry ends in .npy); write it again with numpy.savez")
+            raise InputError(f"{path} holds no arrays (no entry ends in .npy); write it again with numpy.savez")
         self.checked_names()
 
     def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
@@ -31,7 +32,7 @@ class NpzTable(Table):
             members = [NpzArray.of(archive, self.path, name).check_rows() for name in wanted]
             if len({member.rows for member in members}) > 1:
                 lengths = ", ".join(f"{member.name} {member.rows}" for member in members)
-                raise ValueError(f"{self.path} holds arrays of different lengths: {lengths}")
+                raise InputError(f"{self.path} holds arrays of different lengths: {lengths}")
             total = members[0].rows
             size = max(1, min(BLOCK_ROWS, *(BLOCK_BYTES // member.width for member in members)))
             done = 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
+from calibrant import InputError
 from calibrant.backbones.resnet import resnet18, resnet20
 from calibrant.backbones.small import MLP, SmallCNN
 from calibrant.backbones.wide_resnet import WideResNet
@@ -67,13 +68,13 @@ def build(name: str, shape: Shape, classes: int) -> nn.Module:
     family, *rest = name.lower().split("-")
     if family not in _FAMILIES:
         near = difflib.get_close_matches(family, _FAMILIES, n=1, cutoff=0.0)[0]
-        raise ValueError(f"backbone {name!r} is not known; did you mean {_FAMILIES[near][0]}? There are {_listing()}")
+        raise InputError(f"backbone {name!r} is not known; did you mean {_FAMILIES[near][0]}? There are {_listing()}")
     form, counts, images, builder = _FAMILIES[family]
     if len(rest) not in counts or not all(re.fullmatch(r"[1-9]\d*", part) for part in rest):
-        raise ValueError(f"backbone {name!r} must be written {form}")
+        raise InputError(f"backbone {name!r} must be written {form}")
     _check_sizes(name, [int(part) for part in rest], shape, classes)
     if images and len(shape) != 3:
-        raise ValueError(
+        raise InputError(
             f"backbone {name!r} needs images (C, H, W), but the inputs have shape {tuple(shape)}; use mlp-128-128"
         )
     return builder([int(part) for part in rest], shape, classes)
@@ -83,11 +84,11 @@ def _check_sizes(name: str, numbers: list[int], shape: Shape, classes: int) -> N
     """Refuse sizes that no network has, before as many layers or weights are made."""
     most = _MOST[name.lower().partition("-")[0]]
     if any(number > limit for number, limit in zip(numbers, [*most, *most[-1:] * len(numbers)])):
-        raise ValueError(f"backbone {name!r} is larger than any that can be built; make its numbers smaller")
+        raise InputError(f"backbone {name!r} is larger than any that can be built; make its numbers smaller")
     if not 1 <= classes <= MOST_CLASSES:
-        raise ValueError(f"classes must be from 1 to {MOST_CLASSES:,}, not {classes}")
+        raise InputError(f"classes must be from 1 to {MOST_CLASSES:,}, not {classes}")
     if not shape or min(shape) < 1 or math.prod(shape) > MOST_INPUTS:
-        raise ValueError(f"shape must hold positive sizes, {MOST_INPUTS:,} numbers in all, not {tuple(shape)}")
+        raise InputError(f"shape must hold positive sizes, {MOST_INPUTS:,} numbers in all, not {tuple(shape)}")
 
 
 def _listing() -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from calibrant import InputError
+
 MOST_CHARACTERS = 2**18
 MOST_NODES = 20_000
 MOST_DEPTH = 40
@@ -21,11 +23,11 @@ def parse_yaml(text: str) -> Any:
     {'a': [0.1, 0.2], 'b': [0.1, 0.2]}
     """
     if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"it has more than {MOST_CHARACTERS:,} characters")
+        raise InputError(f"it has more than {MOST_CHARACTERS:,} characters")
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise InputError(" ".join(str(error).split())) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -40,13 +42,13 @@ class _Loader(yaml.SafeLoader):
         alias, before = self.check_event(yaml.AliasEvent), self.total
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise ValueError(f"it has more than {MOST_DEPTH} levels")
+            raise InputError(f"it has more than {MOST_DEPTH} levels")
         node = super().compose_node(parent, index)
         self.depth -= 1
         if alias and id(node) not in self.sizes:
-            raise ValueError("it has a value that contains itself")
+            raise InputError("it has a value that contains itself")
         self.total += self.sizes[id(node)] if alias else 1
         if self.total > MOST_NODES:
-            raise ValueError(f"it stands for more than {MOST_NODES:,} values")
+            raise InputError(f"it stands for more than {MOST_NODES:,} values")
         self.sizes[id(node)] = self.total - before
         return node

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.data.arrays import DataError
 
 MOST_INSTRUCTIONS = 2**21
@@ -42,7 +43,7 @@ class _Dtype:
     def resolve(self) -> np.dtype[Any]:
         dtype = np.dtype(self.code).newbyteorder("=" if self.order == "|" else self.order)  # type: ignore[arg-type]
         if dtype.kind not in "biuf":
-            raise ValueError(f"an array of {dtype} instead of numbers")
+            raise InputError(f"an array of {dtype} instead of numbers")
         return dtype
 
 
@@ -60,13 +61,13 @@ class _Array:
 
 def _only_named(*_arguments: object) -> None:
     """Stands in for a class that is only passed as an argument (`numpy.ndarray`)."""
-    raise ValueError("an array that is made in an unusual way")
+    raise InputError("an array that is made in an unusual way")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
     """Stands in for `_codecs.encode`, by which Python 3 writes bytes in protocol 2."""
     if encoding != "latin1":
-        raise ValueError(f"a string in {encoding}")
+        raise InputError(f"a string in {encoding}")
     return text.encode("latin1")
 
 
@@ -87,7 +88,7 @@ class _StandIn:
         return self._make(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise ValueError("an instruction that alters a name")
+        raise InputError("an instruction that alters a name")
 
 
 _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
@@ -116,13 +117,13 @@ def _check_instructions(content: bytes) -> None:
     """Refuse too many instructions, and numbers of memory cells by which the reader would allocate as many."""
     for number, (instruction, argument, _) in enumerate(pickletools.genops(content)):
         if number > MOST_INSTRUCTIONS or (instruction.name.endswith("PUT") and int(argument or 0) > MOST_INSTRUCTIONS):
-            raise ValueError(f"more than {MOST_INSTRUCTIONS:,} instructions or memory cells")
+            raise InputError(f"more than {MOST_INSTRUCTIONS:,} instructions or memory cells")
 
 
 def _plain(value: Any, seen: Iterator[int]) -> Any:
     """Stand-ins replaced by arrays, bytes by strings, through dictionaries, lists and tuples; `seen` counts them."""
     if next(seen) > MOST_VALUES:
-        raise ValueError(f"more than {MOST_VALUES:,} values")
+        raise InputError(f"more than {MOST_VALUES:,} values")
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, bytes):
@@ -133,7 +134,7 @@ def _plain(value: Any, seen: Iterator[int]) -> Any:
         return type(value)(_plain(item, seen) for item in value)
     if value is None or isinstance(value, (str, int, float)):
         return value
-    raise ValueError(f"a {type(value).__name__.lstrip('_')} where an array or a plain value belongs")
+    raise InputError(f"a {type(value).__name__.lstrip('_')} where an array or a plain value belongs")
 
 
 def read_arrays(content: bytes, name: str) -> dict[str, Any]:

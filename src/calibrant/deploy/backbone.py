@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from calibrant import backbones
+from calibrant import InputError, backbones
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ class Backbone:
         """What `asdict` made of one, read back from JSON."""
         sizes = [*fields["shape"], fields["classes"]]
         if not all(type(size) is int for size in sizes):
-            raise ValueError(f"backbone has a shape and classes that are not whole numbers: {sizes}")
+            raise InputError(f"backbone has a shape and classes that are not whole numbers: {sizes}")
         return cls(str(fields["name"]), tuple(sizes[:-1]), sizes[-1])

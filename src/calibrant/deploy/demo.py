@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy.pipeline import PRODUCTS, train_run
@@ -46,10 +47,10 @@ def run_demo(
     """
     root, schemes = Run(out), Scheme.all()
     if len(set(seeds)) != len(seeds) or not seeds or min(seeds) < 0:
-        raise ValueError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
+        raise InputError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
     varying = varying_test(settings.data) if len(seeds) > 1 else None
     if varying is not None:
-        raise ValueError(
+        raise InputError(
             f"seeds cannot be averaged with {varying}, by which each is tested on other examples: give --seeds 1, or"
             " data with a test set of its own, whole"
         )

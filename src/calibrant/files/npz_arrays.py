@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.files import open_regular
 
 BLOCK_BYTES = 2**26
@@ -32,9 +33,9 @@ def open_npz(path: str | Path) -> Iterator[zipfile.ZipFile]:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             yield archive
     except FileNotFoundError:
-        raise ValueError(f"{path} does not exist; check the path") from None
+        raise InputError(f"{path} does not exist; check the path") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a whole NPZ file ({error}); write it again with numpy.savez") from None
+        raise InputError(f"{path} is not a whole NPZ file ({error}); write it again with numpy.savez") from None
 
 
 def array_names(archive: zipfile.ZipFile) -> list[str]:
@@ -59,13 +60,13 @@ class NpzArray:
             shape, by_columns, dtype = _header(stream, path, name)
             content = archive.getinfo(f"{name}.npy").file_size - stream.tell()
         if dtype.hasobject:
-            raise ValueError(
+            raise InputError(
                 f"{path} holds Python objects in {name!r}, which are not read;"
                 " save plain numbers, and names with labels.astype(str)"
             )
         _check_packing(archive.getinfo(f"{name}.npy"), path)
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != content:
-            raise ValueError(
+            raise InputError(
                 f"{path} holds a damaged array {name!r}: its header says shape {shape} of {dtype},"
                 f" but {content} bytes follow; write it again"
             )
@@ -84,7 +85,7 @@ class NpzArray:
     def check_rows(self) -> NpzArray:
         """The array itself; refused if it has no rows, or rows of nothing."""
         if not self.shape or not self.rows or not self.width:
-            raise ValueError(f"{self.path} holds no rows in {self.name!r}, of shape {self.shape}; write it again")
+            raise InputError(f"{self.path} holds no rows in {self.name!r}, of shape {self.shape}; write it again")
         return self
 
     def whole(self, archive: zipfile.ZipFile) -> NDArray[Any]:
@@ -98,7 +99,7 @@ class NpzArray:
         """The array in blocks of `rows` rows; one that is stored by columns is taken whole, up to 1 GB."""
         if self.by_columns:
             if self.rows * self.width > WHOLE_BYTES:
-                raise ValueError(
+                raise InputError(
                     f"{self.path} holds {self.name!r} column by column, in more than 1 GB;"
                     " save numpy.ascontiguousarray of it, which can be read in blocks"
                 )
@@ -115,14 +116,14 @@ class NpzArray:
         wanted = rows * self.width
         content = stream.read(wanted)
         if len(content) != wanted:
-            raise ValueError(f"{self.path} is cut short in {self.name!r}; write it again")
+            raise InputError(f"{self.path} is cut short in {self.name!r}; write it again")
         return np.frombuffer(content, self.dtype)
 
 
 def _check_packing(member: zipfile.ZipInfo, path: str | Path) -> None:
     """Refuse an array of more than 1 GB that is packed more than 200 fold: a small file must not fill the memory."""
     if member.file_size > max(WHOLE_BYTES, MOST_PACKED * member.compress_size):
-        raise ValueError(
+        raise InputError(
             f"{path} unpacks {member.compress_size} bytes to {member.file_size} in {member.filename!r}, which is not"
             " believed; save it uncompressed with numpy.savez"
         )
@@ -134,5 +135,5 @@ def _header(stream: IO[bytes], path: str | Path, name: str) -> tuple[tuple[int, 
         shape, by_columns, dtype = _HEADERS[min(version, (2, 0))](stream)
     except _UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} holds a damaged array {name!r} ({reason}); write it again") from None
+        raise InputError(f"{path} holds a damaged array {name!r} ({reason}); write it again") from None
     return shape, by_columns, dtype
