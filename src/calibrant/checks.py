@@ -191,15 +191,27 @@ def logits_and_labels(logits: Any, target: Any) -> tuple[Tensor, Tensor]:
 
 
 def not_diverged(logits: Tensor) -> None:
-    """Refuse logits of a training step that hold NaN, where looking is free."""
-    if values_visible(logits) and bool(logits.isnan().any()):
-        raise DivergedError("logits hold NaN: the training has diverged; lower the learning rate or clip gradients")
+    """Refuse logits (B, C) of a training step that are no prediction, where looking is free.
+
+    That is NaN, or infinity as the largest of a row; classes that are ruled out by minus infinity are let pass.
+    """
+    if values_visible(logits) and not bool(logits.amax(1).isfinite().all()):
+        raise DivergedError(
+            "logits hold NaN or infinity: the training has diverged; lower the learning rate or clip gradients"
+        )
 
 
 def positive(name: str, value: float) -> float:
     """`value` if it is a finite number above 0."""
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{name} must be positive and finite, not {value}")
+    return float(value)
+
+
+def temperature(name: str, value: float) -> float:
+    """`value` if it is a finite number from 1e-30 on; what is divided by less does not stay finite."""
+    if positive(name, value) < 1e-30:
+        raise InputError(f"{name} must be at least 1e-30, not {value}")
     return float(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.data import CIFAR_SPLIT, OUTLIER_SPLIT, ArrayData, DataError, Splits, split_indices
+from calibrant.files import RunError
 
 
 @settings(deadline=None, max_examples=60)
@@ -85,14 +87,12 @@ def test_saved_and_loaded_alike(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     splits = Splits.draw(50, {"train": 30}, seed=7)
     splits.save(tmp_path / "splits.json")
-    write = Path.write_text
 
-    def fail(self: Path, text: str, **options: str) -> int:
-        write(self, text[:20], **options)  # type: ignore[arg-type]
+    def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(RunError, match="no space is left"):
         Splits.draw(50, {"train": 30}, seed=8).save(tmp_path / "splits.json")
     assert [path.name for path in tmp_path.iterdir()] == ["splits.json"]
     assert Splits.load(tmp_path / "splits.json").seed == 7

@@ -137,14 +137,14 @@ def test_what_fails_midway_leaves_the_old_one_whole(tmp_path, kind):
 
     def make(path, content):
         if kind == "folder":
-            path.mkdir()
+            path.mkdir(exist_ok=True)
             path = path / "inner"
         path.write_text(content)
 
     make(target, "old")
 
     def fail():
-        with whole(target) as temporary:
+        with whole(target, folder=kind == "folder") as temporary:
             make(temporary, "half")
             raise KeyboardInterrupt
 
@@ -152,7 +152,7 @@ def test_what_fails_midway_leaves_the_old_one_whole(tmp_path, kind):
         fail()
     read = target if kind == "file" else target / "inner"
     assert read.read_text() == "old"
-    with whole(target) as temporary:
+    with whole(target, folder=kind == "folder") as temporary:
         make(temporary, "new")
     assert read.read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
@@ -170,8 +170,7 @@ def test_a_file_does_not_take_the_place_of_a_folder(tmp_path):
 def test_a_folder_behind_a_link_is_replaced_where_it_is(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with whole(tmp_path / "link") as temporary:
-        temporary.mkdir()
+    with whole(tmp_path / "link", folder=True) as temporary:
         (temporary / "inner").write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "inner").read_text() == "new"

@@ -26,6 +26,10 @@ class FittedModule(nn.Module):
         return cls(**config)._restore(tensors)
 
     def _restore(self: Fitted, tensors: Mapping[str, Tensor]) -> Fitted:
+        own = self.state_dict()
+        for name, value in tensors.items():
+            if name in own and _kind(value) != _kind(own[name]):
+                raise InputError(f"tensors do not belong to a {type(self).__name__}: {name} holds {value.dtype}")
         try:
             self.load_state_dict(dict(tensors))
         except RuntimeError as error:
@@ -39,3 +43,10 @@ class FittedModule(nn.Module):
             if buffer is not None and value is not None and value.dim() == buffer.dim():
                 self._buffers[name] = torch.empty_like(value, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _kind(value: Tensor) -> str:
+    """Of numbers: floating point, complex, bool or whole."""
+    if value.is_floating_point():
+        return "floating"
+    return "complex" if value.is_complex() else "bool" if value.dtype == torch.bool else "whole"

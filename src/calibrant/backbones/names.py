@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,7 @@ from calibrant.backbones.small import MLP, SmallCNN
 from calibrant.backbones.wide_resnet import WideResNet
 
 Shape = Sequence[int]
+MOST_CLASSES, MOST_INPUTS = 10_000_000, 1_000_000_000
 _Builder = Callable[[list[int], Shape, int], nn.Module]
 
 
@@ -51,6 +53,12 @@ _FAMILIES: dict[str, tuple[str, range, bool, _Builder]] = {
 }
 
 
+# The largest depths and widths that are built.
+_LAYERS, _WIDTH = 1_300, 1_000_000
+_MOST = {"wrn": (_LAYERS, _WIDTH), "resnet": (_LAYERS, _WIDTH), "resneta": (_LAYERS, _WIDTH)}
+_MOST |= {"cnn": (_WIDTH, 16), "mlp": (_WIDTH, _WIDTH)}
+
+
 def build(name: str, shape: Shape, classes: int) -> nn.Module:
     """The backbone `name` for inputs of `shape` (without the batch) and `classes` classes, freshly initialized.
 
@@ -64,11 +72,23 @@ def build(name: str, shape: Shape, classes: int) -> nn.Module:
     form, counts, images, builder = _FAMILIES[family]
     if len(rest) not in counts or not all(re.fullmatch(r"[1-9]\d*", part) for part in rest):
         raise InputError(f"backbone {name!r} must be written {form}")
+    _check_sizes(name, [int(part) for part in rest], shape, classes)
     if images and len(shape) != 3:
         raise InputError(
             f"backbone {name!r} needs images (C, H, W), but the inputs have shape {tuple(shape)}; use mlp-128-128"
         )
     return builder([int(part) for part in rest], shape, classes)
+
+
+def _check_sizes(name: str, numbers: list[int], shape: Shape, classes: int) -> None:
+    """Refuse sizes that no network has, before as many layers or weights are made."""
+    most = _MOST[name.lower().partition("-")[0]]
+    if any(number > limit for number, limit in zip(numbers, [*most, *most[-1:] * len(numbers)])):
+        raise InputError(f"backbone {name!r} is larger than any that can be built; make its numbers smaller")
+    if not 1 <= classes <= MOST_CLASSES:
+        raise InputError(f"classes must be from 1 to {MOST_CLASSES:,}, not {classes}")
+    if not shape or min(shape) < 1 or math.prod(shape) > MOST_INPUTS:
+        raise InputError(f"shape must hold positive sizes, {MOST_INPUTS:,} numbers in all, not {tuple(shape)}")
 
 
 def _listing() -> str:

@@ -13,6 +13,7 @@ from calibrant.cli import options, output
 from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
 from calibrant.cli.modules import HELP, network_of
+from calibrant.files import read_text
 from calibrant.slots import names
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _show(found: CalibratedNetwork, out: Path, module: str, as_json: bool, level
 
 def _lines(file: Path) -> list[str]:
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_text(file).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--classes {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found = [line for line in lines if line]

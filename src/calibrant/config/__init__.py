@@ -2,5 +2,5 @@
 
 Import from the files themselves: `schemes` needs nothing but Python, while settings (`loading`) need pydantic.
 
-May import: slots.
+May import: files, slots.
 """

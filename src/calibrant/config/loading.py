@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from calibrant import InputError
+from calibrant.config.bounded_yaml import MOST_CHARACTERS, parse_yaml
 from calibrant.config.dependence import renamed
 from calibrant.config.groups import (
     AugmentationSettings,
@@ -30,6 +31,7 @@ from calibrant.config.groups import (
 )
 from calibrant.config.rule_settings import RuleSettings
 from calibrant.config.values import Group
+from calibrant.files import open_regular
 from calibrant.slots import is_loaded
 
 _NAMING = ("regularizer", "scores", "name", "family", "objective")  # the settings that `options` beside them belong to
@@ -111,7 +113,7 @@ def load_settings(profile: str = "embedded", file: str | Path | None = None, ove
     if profile not in profiles():
         raise InputError(f"profile {profile!r} does not exist{_hint(profile, profiles())}")
     text = (resources.files("calibrant.config") / "profiles" / f"{profile}.yaml").read_text(encoding="utf-8")
-    settings = _lay_over(Settings(), {**(yaml.safe_load(text) or {}), "profile": profile}, f"profile {profile}")
+    settings = _lay_over(Settings(), {**(parse_yaml(text) or {}), "profile": profile}, f"profile {profile}")
     settings = _lay_over(settings, changes, str(file))
     return settings.with_(*overrides)
 
@@ -127,11 +129,12 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterat
 def read_yaml(path: Path, kind: str = "settings") -> dict[str, Any]:
     """The `key: value` pairs in a YAML file; a wrong one is refused in one sentence that calls it a `kind` file."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            content = parse_yaml(file.read(4 * MOST_CHARACTERS + 4).decode())
     except OSError as error:
         raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{kind} file {path} is not YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise InputError(f"{kind} file {path} is not YAML that can be read: {error}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -159,8 +162,8 @@ def parse_overrides(
             if not isinstance(node, dict):
                 raise InputError(f"override {override!r} looks into {group!r}, which is set to a value")
         try:
-            node[name] = yaml.safe_load(text)
-        except yaml.YAMLError:
+            node[name] = parse_yaml(text)
+        except ValueError:
             raise InputError(f"override {override!r} has a value that is not YAML; quote it") from None
     return result
 

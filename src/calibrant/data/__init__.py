@@ -1,6 +1,6 @@
 """Sources of data, splits, augmentation, batches.
 
-May import: checks, slots, adapters.
+May import: checks, files, slots, adapters.
 """
 
 from calibrant.data.adapt import DatasetData, as_data, loader_batches

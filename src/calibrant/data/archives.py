@@ -7,8 +7,34 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from calibrant.data.arrays import DataError
+from calibrant.files import open_regular
+
+MOST_BYTES = 2**31
+"""What an archive may unpack to; the largest that is known, CIFAR, has 178 MB."""
+
+
+class _Bounded:
+    """`stream` up to `MOST_BYTES`; beyond them an OSError."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.tell = stream, stream.tell
+
+    def read(self, size: int = -1) -> bytes:
+        """The next `size` bytes."""
+        return self.stream.read(self.within(size if size >= 0 else MOST_BYTES + 1, self.tell()))
+
+    def seek(self, position: int) -> int:
+        """Go to `position`, by unpacking everything before it."""
+        return self.stream.seek(self.within(position, 0))
+
+    def within(self, size: int, start: int) -> int:
+        """`size`, if so many bytes from `start` on are within the bound."""
+        if start + size > MOST_BYTES:
+            raise OSError(f"it says that it unpacks to more than {MOST_BYTES // 2**30} GB")
+        return size
 
 
 def is_archive(path: Path) -> bool:
@@ -24,18 +50,25 @@ def iterate(location: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
                 yield path.name, read_bytes(path)
         return
     try:
-        with location.open("rb") if location.suffix == ".tar" else gzip.open(location, "rb") as stream:
+        with open_regular(location) as file, _unpacked(file, location) as unpacked:
+            stream: Any = _Bounded(unpacked)
             with tarfile.open(fileobj=stream, mode="r:") as archive:
                 for member in archive:
                     name = member.name.rsplit("/", 1)[-1]
                     if member.isfile() and wanted(name):
-                        file = archive.extractfile(member)
-                        assert file is not None  # only links and folders have none
-                        yield name, file.read()
+                        content = archive.extractfile(member)
+                        assert content is not None  # only links and folders have none
+                        stream.within(member.size, member.offset_data)
+                        yield name, content.read()
             while stream.read(2**20):  # up to the checksum at the end, which tells whether all of it was right
                 pass
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise DataError(f"archive {location} is cut short or damaged ({error}); download it again") from None
+
+
+def _unpacked(file: IO[bytes], location: Path) -> IO[bytes]:
+    found: Any = file if location.suffix == ".tar" else gzip.GzipFile(fileobj=file)
+    return found  # type: ignore[no-any-return]
 
 
 def read_files(location: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, bytes]:
@@ -50,6 +83,7 @@ def read_files(location: Path, names: tuple[str, ...], optional: tuple[str, ...]
 def read_bytes(path: Path) -> bytes:
     """The content of a file, with one sentence where that fails."""
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check that it exists and may be read") from None

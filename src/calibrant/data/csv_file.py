@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from torch import Tensor
 from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.base import Source
 from calibrant.data.convert import encode_labels
+from calibrant.files import open_regular
 from calibrant.slots import register
 
 LABELS = ("label", "labels", "y", "target", "targets", "class")
@@ -63,7 +65,7 @@ def csv_files(path: Path, part: str | None) -> list[Path]:
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of the header and of every row; rows that are not of the header's length are refused."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with open_regular(path) as binary, io.TextIOWrapper(binary, "utf-8-sig", newline="") as file:
             first = file.readline(csv.field_size_limit())
             file.seek(0)
             tabs, semicolons = path.suffix.lower() == ".tsv", ";" in first and "," not in first

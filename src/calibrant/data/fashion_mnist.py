@@ -14,6 +14,7 @@ from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.base import Source
 from calibrant.data.download import default_folder
 from calibrant.data.images import ImageForm, resize
+from calibrant.files import open_regular
 from calibrant.slots import register
 
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -76,7 +77,7 @@ def _idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     header = b"\0\0\x08" + bytes([len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
     size = int(np.prod(shape))
     try:
-        with gzip.open(path) as file:
+        with open_regular(path) as packed, gzip.GzipFile(fileobj=packed) as file:
             begin, content, rest = file.read(len(header)), file.read(size), file.read(1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}); copy it again") from None

@@ -42,7 +42,7 @@ def roots(path: Path, part: str | None) -> list[Path]:
 
 def files(root: Path) -> tuple[list[Path], tuple[str, ...] | None]:
     """The image files in `root`, class by class, and the class names; None for images without labels."""
-    if root.is_file():
+    if not root.is_dir():
         return [root], None
     direct, classes = _images(root), _subfolders(root)
     by_class = {folder.name: _images(folder) for folder in classes}

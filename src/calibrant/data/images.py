@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from calibrant.data.arrays import DataError
+from calibrant.files import open_regular
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
 
 
+MOST_PIXELS = 2**26
+_TOO_LARGE = f"it has more than {MOST_PIXELS:,} pixels; make it smaller"
 INTERPOLATIONS = {"bilinear": 2, "bicubic": 3}  # by name, with Pillow's number
 
 
@@ -134,15 +138,30 @@ def decode(content: bytes | Path, name: str, form: ImageForm) -> Tensor:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
-            return pil_to_tensor(image, form)
+        with warnings.catch_warnings(), _opened(content) as file:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as image:
+                _check_pixels(image)
+                return pil_to_tensor(image, form)
     except FileNotFoundError:
         raise DataError(f"image {name} does not exist; check the path") from None
     except DataError as error:
         raise DataError(f"image {name} cannot be used: {error}") from None
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise DataError(f"image {name} cannot be used: {_TOO_LARGE}") from None
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
         reason = str(error).split("<")[0].strip()
         raise DataError(f"image {name} cannot be decoded ({reason}); replace or remove it") from None
+
+
+def _opened(content: bytes | Path) -> IO[bytes]:
+    return io.BytesIO(content) if isinstance(content, bytes) else open_regular(content)
+
+
+def _check_pixels(image: Image.Image) -> None:
+    """Refuse a large image before it is decoded."""
+    if image.width * image.height > MOST_PIXELS:
+        raise DataError(_TOO_LARGE)
 
 
 def stack(images: list[Tensor], names: list[str], like: tuple[int, ...] | None = None) -> Tensor:

@@ -16,6 +16,7 @@ from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.base import Source
 from calibrant.data.convert import as_inputs, encode_labels
 from calibrant.data.images import ImageForm, decode, stack
+from calibrant.files import open_regular
 from calibrant.slots import register
 
 LABELS = ("label", "labels", "y", "target", "targets", "class", "fine_label")
@@ -55,6 +56,7 @@ def _open(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
+        open_regular(path).close()
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again") from None

@@ -7,7 +7,6 @@ hand nor from a file; so what is trained on is never what is tested on.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant.data.arrays import DataError
+from calibrant.files import read_text, write_bytes
 
 CIFAR_SPLIT = {"train": 45_000, "validation": 5_000}
 OUTLIER_SPLIT = {"uncertainty": 6_000, "ood_test": 4_000}
@@ -99,7 +99,7 @@ class Splits:
         """The split in JSON text: our own form, or a bare dictionary of lists that together are 0 .. size - 1."""
         try:
             content = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name} is not JSON ({error}); write it again") from None
         if not isinstance(content, dict):
             raise DataError(f"{name} must be a JSON object with lists of indices")
@@ -113,19 +113,13 @@ class Splits:
 
     def save(self, path: Path | str) -> None:
         """Write the split; the file is either whole or not there."""
-        target = Path(path)
-        unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
-        try:
-            unfinished.write_text(self.to_json() + "\n", encoding="utf-8")
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_bytes(Path(path), (self.to_json() + "\n").encode())
 
     @classmethod
     def load(cls, path: Path | str) -> Splits:
         """Read a split that was saved, or the published file of one; see `from_json`."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"split file {path} cannot be read ({error}); check the path") from None
         return cls.from_json(text, f"split file {path}")

@@ -2,13 +2,17 @@
 
 A pickle is a program: it may name any function of any module and have it called. Here the few names that NumPy's arrays
 and Python's strings need are bound to inert stand-ins of our own, and every other name is refused, so nothing that the
-file says is imported or run.
+file says is imported or run. What the file holds is counted before and after it is read, so that a small one cannot
+grow large: at most 2,097,152 instructions, and 1,048,576 values in the result, each counted as often as it occurs.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,9 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.data.arrays import DataError
+
+MOST_INSTRUCTIONS = 2**21
+MOST_VALUES = 2**20
 
 
 class _ForeignNameError(Exception):
@@ -52,8 +59,9 @@ class _Array:
         self.value = flat.reshape(shape, order="F" if fortran else "C")
 
 
-class _Name:
+def _only_named(*_arguments: object) -> None:
     """Stands in for a class that is only passed as an argument (`numpy.ndarray`)."""
+    raise InputError("an array that is made in an unusual way")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -68,10 +76,25 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-_ADMITTED: dict[tuple[str, str], Any] = {
+class _StandIn:
+    """What a name is bound to: it can be called, and nothing in it can be changed."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._make(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise InputError("an instruction that alters a name")
+
+
+_ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Name,
+    ("numpy", "ndarray"): _only_named,
     ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _latin1,
     ("__builtin__", "bytes"): _empty_bytes,
@@ -82,7 +105,7 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _ADMITTED[module, name]
+            return _StandIn(_ADMITTED[module, name])
         except KeyError:
             raise _ForeignNameError(f"{module}.{name}") from None
 
@@ -90,16 +113,25 @@ class _Reader(pickle.Unpickler):
         raise _ForeignNameError(f"a persistent object {pid!r}")
 
 
-def _plain(value: Any) -> Any:
-    """Stand-ins replaced by arrays, bytes by strings, through dictionaries, lists and tuples."""
+def _check_instructions(content: bytes) -> None:
+    """Refuse too many instructions, and numbers of memory cells by which the reader would allocate as many."""
+    for number, (instruction, argument, _) in enumerate(pickletools.genops(content)):
+        if number > MOST_INSTRUCTIONS or (instruction.name.endswith("PUT") and int(argument or 0) > MOST_INSTRUCTIONS):
+            raise InputError(f"more than {MOST_INSTRUCTIONS:,} instructions or memory cells")
+
+
+def _plain(value: Any, seen: Iterator[int]) -> Any:
+    """Stand-ins replaced by arrays, bytes by strings, through dictionaries, lists and tuples; `seen` counts them."""
+    if next(seen) > MOST_VALUES:
+        raise InputError(f"more than {MOST_VALUES:,} values")
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, bytes):
         return value.decode("latin1")
     if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
+        return {_plain(key, seen): _plain(item, seen) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_plain(item) for item in value)
+        return type(value)(_plain(item, seen) for item in value)
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise InputError(f"a {type(value).__name__.lstrip('_')} where an array or a plain value belongs")
@@ -111,7 +143,8 @@ def read_arrays(content: bytes, name: str) -> dict[str, Any]:
     `name` names the file in errors. Bytes, as Python 2 wrote its strings, are returned as latin-1 strings.
     """
     try:
-        result = _plain(_Reader(io.BytesIO(content), encoding="bytes").load())
+        _check_instructions(content)
+        result = _plain(_Reader(io.BytesIO(content), encoding="bytes").load(), count())
     except _ForeignNameError as error:
         raise DataError(
             f"{name} names {error}, which is neither an array nor a plain container, so it was not read;"

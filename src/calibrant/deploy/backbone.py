@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from calibrant import backbones
+from calibrant import InputError, backbones
 
 
 @dataclass(frozen=True)
@@ -30,4 +30,7 @@ class Backbone:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Backbone:
         """What `asdict` made of one, read back from JSON."""
-        return cls(str(fields["name"]), tuple(int(size) for size in fields["shape"]), int(fields["classes"]))
+        sizes = [*fields["shape"], fields["classes"]]
+        if not all(type(size) is int for size in sizes):
+            raise InputError(f"backbone has a shape and classes that are not whole numbers: {sizes}")
+        return cls(str(fields["name"]), tuple(sizes[:-1]), sizes[-1])

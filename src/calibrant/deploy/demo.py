@@ -15,6 +15,7 @@ from calibrant.deploy.reporting import report_page, table_of, write_table
 from calibrant.evaluation import Evaluation, Row, coverage_curves
 from calibrant.runs.executor import Listener, Processes, Send, Task
 from calibrant.runs.run import Run
+from calibrant.training.training_data import varying_test
 
 TITLE = "What a network trained on digits does when it is shown photographs"
 COVERAGE = 0.8
@@ -47,6 +48,12 @@ def run_demo(
     root, schemes = Run(out), Scheme.all()
     if len(set(seeds)) != len(seeds) or not seeds or min(seeds) < 0:
         raise InputError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
+    varying = varying_test(settings.data) if len(seeds) > 1 else None
+    if varying is not None:
+        raise InputError(
+            f"seeds cannot be averaged with {varying}, by which each is tested on other examples: give --seeds 1, or"
+            " data with a test set of its own, whole"
+        )
     root.check(settings)
     root.begin(settings, schemes, command, seeds=list(seeds))
     tasks = [

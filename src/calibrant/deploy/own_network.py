@@ -204,7 +204,7 @@ def _write(target: Path, found: CalibratedNetwork, settings: Settings, command: 
     """The run directory, whole or not at all."""
     data, names = found.data, [evaluation.system for evaluation in found.evaluations]
     title = f"{settings.data.source.partition('?')[0]}: a trained network, calibrated"
-    with whole(target) as temporary:
+    with whole(target, folder=True) as temporary:
         run = Run(temporary)
         run.begin(settings, (), command, data.splits_json(), products=names)
         for evaluation in found.evaluations:

@@ -30,7 +30,7 @@ from calibrant.deploy.plugin_needs import check_plugins, plugin_needs
 from calibrant.deploy.predictor import Predictor
 from calibrant.deploy.saved_transform import saved_transform, transform_record
 from calibrant.detectors import OutlierScores
-from calibrant.files import RunError, checksum, read_json, read_tensors, whole, write_json, write_tensors
+from calibrant.files import RunError, checksum, leftovers, read_json, read_tensors, whole, write_json, write_tensors
 from calibrant.posteriors.dropout_layers import mask_names, with_masks
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import SeparateMembers, StoredMembers
@@ -40,6 +40,8 @@ from calibrant.slots import recorded, required
 # 3 has a transform and 2 a calibrator, which earlier versions would overlook; 1 has neither.
 FORMAT, VERSION = "calibrant.predictor", 3
 RECORD = "predictor.json"
+# What values of wrong types and sizes lead to.
+_WRONG = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError, MemoryError)
 ONE_LOGIT = "one logit, read as two classes: the probability of the second is its sigmoid"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
 
@@ -53,7 +55,7 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
     _check_target(target)
     record = _record(predictor)
     try:
-        with whole(target) as temporary:
+        with whole(target, folder=True) as temporary:
             files = {name: write_tensors(temporary / name, tensors) for name, tensors in _tensors(predictor).items()}
             content = {**record, **plugin_needs(record), "files": files}
             write_json(temporary / RECORD, {**content, "checksum": checksum(content)})
@@ -90,7 +92,7 @@ def load(
         predictor = _rebuild(path, record, network, transform)
     except RunError as error:
         raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except _WRONG as error:
         raise InputError(
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
         ) from None
@@ -119,8 +121,10 @@ def describe(folder: str | Path) -> dict[str, Any]:
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
     except RunError as error:
         raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
+    except _WRONG as error:
+        raise InputError(
+            f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
+        ) from None
 
 
 def certificate_of(folder: str | Path) -> Certificate | None:
@@ -186,6 +190,7 @@ def _tensors(predictor: Predictor) -> dict[str, dict[str, Tensor]]:
 
 def _read_record(folder: Path) -> dict[str, Any]:
     """The checked content of the JSON."""
+    leftovers.clear(folder)  # a kill while it was replaced may have left it under another name
     if not (folder / RECORD).is_file():
         raise InputError(f"{folder} is not a saved predictor: it has no {RECORD}")
     try:
@@ -195,7 +200,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise InputError(f"{folder} is not a saved predictor: its {RECORD} is of another program")
     version = record.get("version")
-    if isinstance(version, int) and version > VERSION:
+    if type(version) is not int or version < 1:
+        raise InputError(f"{folder} is not a saved predictor: its format version is {version!r}")
+    if version > VERSION:
         raise InputError(f"{folder} has format version {version}, but this calibrant reads up to {VERSION}: upgrade it")
     if record.pop("checksum", None) != checksum(record):
         raise InputError(f"{folder} is damaged: its {RECORD} was altered")
@@ -207,13 +214,15 @@ def _rebuild(
 ) -> Predictor:
     check_plugins(record)
     backbone = None if record["backbone"] is None else Backbone.from_dict(record["backbone"])
-    network = copy.deepcopy(usable(module)) if module is not None else backbone.build() if backbone else nn.Identity()
     outliers, selector, names = record["outliers"], dict(record["selector"] or {}), record["classes"]
     kind = SELECTORS[selector.pop("kind")] if selector else None
 
     tensors = partial(_read_part, folder, record)
+    weights = tensors("ensemble")
+    _check_weights(weights, record["members"])
+    network = _built(backbone, weights) if module is None else copy.deepcopy(usable(module))
     return Predictor(
-        _ensemble(network, tensors("ensemble"), record),
+        _ensemble(network, weights, record),
         calibrator=_calibrator(folder, record),
         outliers=None if outliers is None else OutlierScores.from_state(outliers, tensors("outliers")),
         selector=None if kind is None else kind.from_state(selector, tensors("selector")),
@@ -226,6 +235,26 @@ def _rebuild(
         transform=saved_transform(folder, record, transform),
         factory=record.get("factory"),
     )
+
+
+def _check_weights(weights: Mapping[str, Tensor], members: int) -> None:
+    """Refuse what cannot be the weights of `members` members, before anything is made of them."""
+    for name, value in weights.items():
+        if value.is_complex() or not value.numel():
+            raise InputError(f"the saved weights cannot be used: {name} is {value.dtype} of shape {tuple(value.shape)}")
+        if name.startswith("members.") and (not value.dim() or value.shape[0] != members):
+            raise InputError(f"the saved weights are not of {members} members: {name} has shape {tuple(value.shape)}")
+
+
+def _built(backbone: Backbone | None, weights: Mapping[str, Tensor]) -> nn.Module:
+    """The network of `backbone`, if it is no larger than the saved `weights`."""
+    if backbone is None:
+        return nn.Identity()
+    with torch.device("meta"):
+        size = sum(value.numel() for value in backbone.build().state_dict().values())
+    if size > sum(value.numel() for value in weights.values()):
+        raise InputError(f"backbone {backbone.name!r} does not fit the saved weights: it has {size:,} of them")
+    return backbone.build()
 
 
 def _certificate(record: Mapping[str, Any]) -> Certificate | None:
@@ -262,6 +291,8 @@ def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], record: Mapping
     network = with_masks(network, stacked)
     for name, value in [*network.named_parameters(), *network.named_buffers()]:
         if name in state:  # in place, because weights may be tied
+            if value.is_floating_point() != state[name].is_floating_point():
+                raise InputError(f"module does not fit the saved weights: {name} is saved as {state[name].dtype}")
             value.data = value.data.to(state[name].dtype)
     try:
         network.load_state_dict(state)
@@ -279,6 +310,8 @@ def _normalize(network: nn.Module, state: Mapping[str, Tensor]) -> Normalize:
     """`network` behind the input normalization that it was saved with, unless it brings its own."""
     if isinstance(network, Normalize):
         return network
+    if not (state["mean"].is_floating_point() and state["std"].is_floating_point()):
+        raise InputError(f"the saved weights cannot be used: the normalization is {state['mean'].dtype}")
     return Normalize(network, torch.zeros_like(state["mean"]), torch.ones_like(state["std"]))
 
 

@@ -44,7 +44,7 @@ class KernelDensityScore(DistanceScore):
     def partial(self, start: int, squared: Tensor) -> Tensor:
         """Log sum_i exp(-d_i^2 / h) over one block."""
         exponent = squared / -self.h
-        top = exponent.amax(1, keepdim=True)
+        top = exponent.amax(1, keepdim=True).clamp(min=torch.finfo(exponent.dtype).min)  # distances may overflow
         # Terms below e^-80 of the largest change nothing, and as denormals they would make exp ten times slower.
         return (exponent - top).clamp(min=_NEGLIGIBLE).exp().sum(1).log() + top.squeeze(1)
 

@@ -29,7 +29,7 @@ class EnergyScore(LogitDetector):
 
     def __init__(self, *, temperature: float = 1.0) -> None:
         super().__init__()
-        self.temperature = checks.positive("temperature", temperature)
+        self.temperature = checks.temperature("temperature", temperature)
 
     def score_logits(self, logits: Tensor) -> Tensor:
         """-T log sum_c exp(z_c / T)."""

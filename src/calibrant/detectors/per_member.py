@@ -204,10 +204,25 @@ class OutlierScores(FittedModule):
         if "standardise" in settings:  # as 0.1.0 wrote it
             settings["standardize"] = settings.pop("standardise")
         count, classes = settings.pop("members"), settings.pop("classes", None)
+        saved = len({name.split(".")[1] for name in tensors if name.startswith("members.")})
+        if count != saved:
+            raise InputError(f"tensors do not belong to {count} members: they are of {saved}")
         result = cls(**settings)
         result.classes = None if classes is None else int(classes)
         result.members = nn.ModuleList(result._member(k) for k in range(count))
-        return result._restore(tensors)
+        result._restore(tensors)._try()
+        return result
+
+    def _try(self) -> None:
+        """Score one input, so that tensors that do not belong together are refused when they are loaded."""
+        mean = next(self.members.buffers())
+        zeros = {"features": mean.new_zeros(len(self.members), 1, *mean.shape)}
+        zeros["logits"] = mean.new_zeros(len(self.members), 1, self.classes or 1)
+        try:
+            self.score(**{name: zeros[name] for name in self.reads})
+        except (RuntimeError, IndexError, TypeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"tensors do not belong to these outlier scores: {reason}") from None
 
     def _member(self, k: int) -> MemberScores:
         common = {"standardize": self.standardize, "max_points": self.max_points, "block_size": self.block_size}

@@ -62,7 +62,7 @@ class OneClassSVMScore(OutlierScore):
     @property
     def components_(self) -> int:
         """The number of kernel terms: Nystroem components, or support vectors of the exact machine."""
-        return self.coefficients.shape[0]
+        return max(self.coefficients.shape[0], self.vectors.points.shape[0])
 
     def fit_points(self, points: Tensor) -> None:
         """Fit the machine and keep it as kernel terms."""

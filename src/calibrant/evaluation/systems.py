@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.files import write_bytes
+from calibrant.files.npz_arrays import NpzArray, array_names, open_npz
 from calibrant.predictions import Predictions
 
 FORMAT = 1
@@ -87,28 +87,32 @@ class Evaluation:
     @classmethod
     def load(cls, path: str | Path) -> Evaluation:
         """Read what `save` wrote."""
+        if not Path(path).exists():
+            raise InputError(f"{path} does not exist; check the path")
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+            with open_npz(path) as archive:
+                arrays = {n: NpzArray.of(archive, path, n).whole(archive).copy() for n in array_names(archive)}
             header = json.loads(str(arrays["header"]))
             if header["format"] != FORMAT:
                 raise InputError(f"its format is {header['format']}, this version reads {FORMAT}")
-        except FileNotFoundError:
-            raise InputError(f"{path} does not exist; check the path") from None
-        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path} is not a saved evaluation ({error}); evaluate the system again") from None
+            return cls._from(header, arrays)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path} is not a saved evaluation ({reason}); evaluate the system again") from None
 
+    @classmethod
+    def _from(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Evaluation:
         def part(name: str) -> Predictions:
             read = _read(name, arrays, header["score_names"][name])
-            return replace(read, calibrator=header.get("calibrator", "none"))
+            return replace(read, calibrator=str(header.get("calibrator", "none")))
 
         return cls(
-            header["system"],
-            header["seed"],
+            str(header["system"]),
+            int(header["seed"]),
             part("id"),
-            {name: part(f"ood{number}") for number, name in enumerate(header["ood"])},
+            {str(name): part(f"ood{number}") for number, name in enumerate(header["ood"])},
             part("validation") if "validation.confidence" in arrays else None,
-            header["metadata"],
+            dict(header["metadata"]),
         )
 
 

@@ -37,7 +37,8 @@ def avuc(logits: Tensor, labels: Tensor, threshold: float | None = None) -> Tens
 
 def entropy(log_probabilities: Tensor) -> Tensor:
     """-sum_k p_k log p_k in nats: (B, C) to (B,)."""
-    return -(log_probabilities.exp() * log_probabilities).sum(1)
+    bounded = log_probabilities.clamp(min=torch.finfo(log_probabilities.dtype).min)  # a class of probability 0 adds 0
+    return -(log_probabilities.exp() * bounded).sum(1)
 
 
 def mismatch(correct: Tensor, certain: Tensor, uncertain: Tensor) -> Tensor:

@@ -27,8 +27,8 @@ def dece(
     """
     log_probabilities, own, confidence, _ = predicted(logits, labels)
     _bins(bins)
-    checks.positive("rank_temperature", rank_temperature)
-    checks.positive("bin_temperature", bin_temperature)
+    checks.temperature("rank_temperature", rank_temperature)
+    checks.temperature("bin_temperature", bin_temperature)
     p = log_probabilities.exp()
     own = own[:, None]
     ahead = torch.sigmoid(rank_temperature * (p - p.gather(1, own))).scatter(1, own, 0)
@@ -51,8 +51,8 @@ class DECE(nn.Module):
     def __init__(self, bins: int = 15, *, rank_temperature: float = 100.0, bin_temperature: float = 0.01) -> None:
         super().__init__()
         _bins(bins)
-        checks.positive("rank_temperature", rank_temperature)
-        checks.positive("bin_temperature", bin_temperature)
+        checks.temperature("rank_temperature", rank_temperature)
+        checks.temperature("bin_temperature", bin_temperature)
         self.bins, self.rank_temperature, self.bin_temperature = bins, rank_temperature, bin_temperature
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def soft_avuc(logits: Tensor, labels: Tensor, threshold: float = 0.5, *, tempera
 def _settings(threshold: float, temperature: float) -> None:
     if not 0 < threshold < 1:
         raise InputError(f"threshold must lie between 0 and 1, not {threshold}")
-    checks.positive("temperature", temperature)
+    checks.temperature("temperature", temperature)
 
 
 @register("regularizer", "soft_avuc")

@@ -23,6 +23,7 @@ from calibrant.config.dependence import first_difference, identity
 from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, writable, write_bytes, write_json
+from calibrant.files.leftovers import clear
 from calibrant.runs.stages import MemoryStage, Stage, StoredStage
 from calibrant.slots import plugin_options
 
@@ -186,6 +187,8 @@ def predictor_folder(path: str | Path, scheme: str | None = None) -> Path:
     if len(runs) > 1:
         raise InputError(f"{root} holds {len(runs)} runs; give one of them, such as {runs[0].root}")
     systems = (*map(str, runs[0].schemes), *runs[0].products)
+    for one in systems:
+        clear(runs[0].predictor_path(one))  # which puts back what a kill left aside
     there = [one for one in systems if runs[0].predictor_path(one).is_dir()]
     wanted = scheme if scheme in there else None
     if wanted is None:

@@ -3,7 +3,7 @@
     RUN/stages/fit-CBNN-1f0c2a.../     one folder per stage, named by its key
         inputs.json                    what the key is the hash of
         metrics.csv, *.safetensors     what the stage wrote
-        result.json                    its summary and the SHA-256 of its files; written last, so it means "finished"
+        result.json                    its summary, the SHA-256 of its files and its own; written last: "finished"
 
 Stages of different settings live side by side, so sweeps and plain runs in one directory share what they have in
 common. Only safetensors, JSON, CSV and YAML are written; nothing is ever pickled.
@@ -23,6 +23,7 @@ from calibrant.config.dependence import key
 from calibrant.files import (
     RunError,
     cannot_write,
+    checksum,
     read_csv,
     read_json,
     read_tensors,
@@ -123,7 +124,8 @@ class StoredStage:
         checksums = {name: write_tensors(self.path / name, tensors) for name, tensors in (files or {}).items()}
         if rows is not None:
             checksums[METRICS] = write_csv(self.path / METRICS, rows)
-        write_json(self.path / "result.json", {"key": self.key, "summary": dict(summary), "files": checksums})
+        content = {"key": self.key, "summary": dict(summary), "files": checksums}
+        write_json(self.path / "result.json", {**content, "checksum": checksum(content)})
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors that the finished stage wrote to the file `name`, checked against their checksum."""
@@ -131,10 +133,13 @@ class StoredStage:
 
     def rows(self) -> list[dict[str, float]]:
         """One row per epoch."""
-        return read_csv(self.path / METRICS)
+        return read_csv(self.path / METRICS, self._record()["files"].get(METRICS))
 
     def _record(self) -> dict[str, Any]:
         record = read_json(self.path / "result.json")
+        own = record.pop("checksum", None) if isinstance(record, dict) else None
+        if own is not None and own != checksum(record):
+            raise RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
         if not isinstance(record, dict) or not {"key", "summary", "files"} <= set(record) or record["key"] != self.key:
             raise RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
         return record

@@ -123,9 +123,23 @@ class Selector(BaseSelector):
         selector = cls(training=training, **settings)
         selector.spread, selector.calibrator = spread, calibrator
         if inputs is not None:
+            first = tensors["network.layers.0.weight"].shape
+            if first != (selector.hidden, inputs) or not _usable(tensors["gates"]):  # before as many weights are made
+                raise InputError(f"tensors do not belong to a Selector: a layer has the shape {tuple(first)}")
             network = SelectorNetwork(inputs, hidden=selector.hidden)
             selector.network = network.to(tensors["gates"].dtype).requires_grad_(False)
-        return selector._restore(tensors)
+        selector._restore(tensors)
+        if inputs is not None:
+            selector._check_inputs(inputs - 1)
+        return selector
+
+    def _check_inputs(self, scores: int) -> None:
+        """Refuse tensors that do not belong together, by deciding on one example with so many `scores`."""
+        try:
+            self(self.gates.new_full((1,), 0.5), self.gates.new_zeros(1, scores))
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"tensors do not belong to a Selector: {reason}") from None
 
     def _check_needs(self, **given: Any) -> None:
         """Refuse a fit without what the objective needs, or with outliers that it would not look at."""
@@ -156,6 +170,10 @@ class Selector(BaseSelector):
         return r, s
 
 
+def _usable(gates: Tensor) -> bool:
+    return gates.numel() > 0 and gates.is_floating_point()
+
+
 def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) -> tuple[Tensor, SelectorExamples]:
     """Checked inputs (V, N, 1 + S) and examples (V, N) in the dtype of the confidence, at least float32."""
     r = checks.tensor("confidence", confidence)
@@ -163,7 +181,7 @@ def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) 
     r = checks.unit_interval("confidence", views, dims=2).detach()
     r = r.to(torch.promote_types(r.dtype, torch.float32))
     flat = r.flatten()
-    c = checks.correctness("correct", _repeat("correct", correct, r)).to(flat)
+    c = checks.correctness("correct", _repeat("correct", correct, r)).detach().to(flat)
     inputs = flat[:, None]
     if scores is not None:
         s = checks.tensor("scores", scores)
@@ -173,8 +191,8 @@ def _validation(confidence: Any, scores: Any, correct: Any, cross_entropy: Any) 
         loss = checks.finite(
             "cross_entropy", checks.floating("cross_entropy", _repeat("cross_entropy", cross_entropy, r))
         )
-        loss = loss.to(flat).view_as(r)
-    return inputs.view(*r.shape, -1), SelectorExamples(r, c.view_as(r), loss)
+        loss = loss.detach().to(flat).view_as(r)
+    return inputs.detach().view(*r.shape, -1), SelectorExamples(r, c.view_as(r), loss)
 
 
 def _outliers(confidence: Any, scores: Any, inputs: Tensor) -> Tensor:
@@ -182,7 +200,7 @@ def _outliers(confidence: Any, scores: Any, inputs: Tensor) -> Tensor:
     r = checks.unit_interval("outlier_confidence", confidence).detach().to(inputs)
     wanted = inputs.shape[2] - 1
     columns = [r[:, None]] if scores is None else [r[:, None], score_columns(scores, r, "outlier_")]
-    result = torch.cat(columns, 1)
+    result = torch.cat(columns, 1).detach()
     if result.shape[1] != inputs.shape[2]:
         raise InputError(f"outlier_scores have {result.shape[1] - 1} columns, but scores have {wanted}")
     return result

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant import InputError
+from calibrant.config.bounded_yaml import parse_yaml
 from calibrant.config.loading import parse_overrides, sentence
 from calibrant.config.values import NonNegative, Positive
 
@@ -69,7 +69,7 @@ class StudyPlan(BaseModel):
 def load_plan(profile: str, overrides: Iterable[str] = ()) -> StudyPlan:
     """The plan of `profile` with overrides such as `"study.seeds=[0,1]"`."""
     file = resources.files("calibrant.studies") / "plans" / f"{profile}.yaml"
-    values = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
+    values = parse_yaml(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
     named = [PREFIX + override.removeprefix(PREFIX) for override in overrides]
     return parse_plan(parse_overrides(named, {"study": values}, "study.seeds=[0,1,2]")["study"])
 

@@ -6,6 +6,7 @@ JSON is written last and holds the checksum of the tensors and of itself; whatev
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,10 +61,11 @@ class CheckpointStore:
         return None
 
     def clear(self) -> None:
-        """Remove both, once the stage has its result."""
+        """Remove both, once the stage has its result; in a run that may only be read, they stay."""
         for slot in (0, 1):
             for path in self._files(slot)[::-1]:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     def _files(self, slot: int) -> tuple[Path, Path]:
         return self.folder / f"checkpoint-{slot}.safetensors", self.folder / f"checkpoint-{slot}.json"

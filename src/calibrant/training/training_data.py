@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def open_data(settings: DataSettings, seed: int) -> TrainingData:
         uncertainty, ood = _uncertainty(spec, settings, seed, splits)
     for spec in settings.ood or (("embedded:near", "embedded:far") if own else ()):
         located = _located(spec, settings.root)
-        ood[_short(spec)] = open_source(located, split="test" if has_parts(located) else "all")
+        ood[_unused(_short(spec), ood)] = open_source(located, split="test" if has_parts(located) else "all")
     return TrainingData(parts["train"], parts["validation"], test, uncertainty, ood, splits)
 
 
@@ -183,6 +184,27 @@ def _short(spec: str) -> str:
     if parsed.kind == "embedded":
         return parsed.path or "digits"
     return Path(parsed.path).stem if is_own(parsed.kind) else parsed.kind
+
+
+def _unused(name: str, taken: Mapping[str, Any]) -> str:
+    """`name`, with a number behind it if another set has it.
+
+    >>> _unused("x", {"x": 1, "x (2)": 2})
+    'x (3)'
+    """
+    numbered = (f"{name} ({number})" for number in count(2))
+    return name if name not in taken else next(one for one in numbered if one not in taken)
+
+
+def varying_test(settings: DataSettings) -> str | None:
+    """The setting by which the seed decides what is tested on; None if all seeds are tested on the same examples."""
+    if settings.validation_from == "test":
+        return "data.validation_from=test"
+    if settings.test_source is not None:
+        return None
+    if not has_parts(_located(settings.source, settings.root)):
+        return f"data.source={settings.source}"
+    return None if settings.test is None else f"data.test={settings.test}"
 
 
 def as_examples(X: object, y: object = None) -> Examples:

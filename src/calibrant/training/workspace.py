@@ -285,6 +285,8 @@ class Workspace:
             with self._held(stage) as to_do:
                 if to_do:
                     self._run(scheme, stage, self._fresh(scheme) if start is None else start)
+        elif stage.path is not None and self.fabric.is_global_zero:
+            CheckpointStore(stage.path).clear()  # if a kill left them after the stage was finished
         return stage
 
     def _run(self, scheme: Scheme, stage: Stage, model: nn.Module) -> None:

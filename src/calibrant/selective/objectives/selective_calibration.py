@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -15,20 +16,38 @@ from calibrant.selective.objectives.contract import Need, SelectorExamples, Sele
 from calibrant.slots import register
 
 
-def selective_mmce(
-    confidence: Tensor, correct: Tensor, gate: Tensor, width: float = 0.2, *, normalized: bool = False
-) -> Tensor:
+def selective_mmce(confidence: Any, correct: Any, gate: Any, width: float = 0.2, *, normalized: bool = False) -> Tensor:
     """( sum_ij (c_i - r_i)(c_j - r_j) g_i g_j exp(-|r_i - r_j| / width) )^(1/2), all arguments (n,).
 
-    With `normalized` the sum is divided by sum_ij g_i g_j; with g = 1 that is MMCE.
+    r is the `confidence` in [0, 1], c is `correct`, 0 or 1, and g is the `gate` in [0, 1], which is not 0 everywhere
+    where the sum is divided by sum_ij g_i g_j (`normalized`); with g = 1 that is MMCE.
 
     >>> import torch
     >>> confidence, correct = torch.tensor([0.8, 0.8]), torch.tensor([1.0, 0.0])
     >>> selective_mmce(confidence, correct, torch.tensor([1.0, 0.5]))  # 0.2 - 0.8 / 2 = -0.2 at one place
     tensor(0.2000)
     """
-    root = safe_sqrt(laplacian_quadratic_form(confidence, (correct - confidence) * gate, width))
-    return root / gate.sum() if normalized else root
+    r, c, g = _checked(confidence, correct, gate)
+    root = safe_sqrt(laplacian_quadratic_form(r, (c - r) * g, width))
+    return root / g.sum() if normalized else root
+
+
+def _checked(confidence: Any, correct: Any, gate: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """All (n,) and in one dtype; values are looked at where that is free."""
+    r = checks.floating("confidence", confidence, dims=1)
+    r = r.to(torch.promote_types(r.dtype, torch.float32))
+    c, g = (
+        checks.shaped(name, checks.tensor(name, value), dims=1).to(r)
+        for name, value in (("correct", correct), ("gate", gate))
+    )
+    for name, value in (("correct", c), ("gate", g)):
+        checks.same_length(name, value, "confidence", r)
+    if checks.values_visible(r):
+        checks.unit_interval("confidence", r.detach())
+        checks.correctness("correct", c.detach())
+        if not bool(checks.unit_interval("gate", g.detach()).any()):
+            raise InputError("gate accepts nothing: it is 0 everywhere")
+    return r, c, g
 
 
 @register("objective", "calibration")

@@ -9,9 +9,8 @@ from decimal import Decimal
 from itertools import product
 from typing import Any
 
-import yaml
-
 from calibrant import InputError
+from calibrant.config.bounded_yaml import parse_yaml
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 
@@ -36,8 +35,8 @@ class Parameter:
         """
         name, equals, listed = text.partition("=")
         try:
-            found = yaml.safe_load(f"[{listed}]")
-        except yaml.YAMLError:
+            found = parse_yaml(f"[{listed}]")
+        except ValueError:
             found = None
         if not equals or not name.strip() or not found or any(value is None for value in found):
             raise InputError(f"param {text!r} must look like lambda=0.2,0.4,1")

@@ -12,14 +12,15 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from calibrant import InputError
+from calibrant.files import leftovers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,19 +35,16 @@ class DivergedError(RunError, ValueError):
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A name beside `path` for a file or folder to be made, which takes the name `path` if all goes well.
+def whole(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """An empty file beside `path`, or a `folder`, to be filled, which takes the name `path` if all goes well.
 
-    Until then, and if anything fails, what was at `path` stays there, and of the new one nothing is left.
+    Until then, and if anything fails, what was at `path` stays there, and of the new one nothing is left. What a killed
+    process left of writing `path` is removed first.
     """
-    temporary = path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    leftovers.clear(path)
+    with leftovers.temporary(path, folder=folder) as temporary:
         yield temporary
         _take_the_place(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _take_the_place(new: Path, target: Path) -> None:
@@ -56,13 +54,14 @@ def _take_the_place(new: Path, target: Path) -> None:
         return
     target = target.resolve()
     old = new.with_suffix(".old")
-    target.rename(old)
-    try:
-        new.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    with leftovers.held(target):
+        target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
@@ -102,10 +101,33 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     )
 
 
+def open_regular(path: str | Path) -> IO[bytes]:
+    """The file `path`, opened for reading; an OSError if it is not a regular file.
+
+    A pipe would be waited for, and a device may have no end.
+    """
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_text(path: str | Path) -> str:
+    """The UTF-8 text in the regular file `path`."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8")
+
+
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
     """The content of `path`; refused if it does not hash to `sha256`."""
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
@@ -117,7 +139,7 @@ def read_json(path: Path) -> Any:
     """The JSON in `path`."""
     try:
         return json.loads(read_bytes(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RunError(f"{path} was cut short or altered (it is not JSON); delete its folder to make it anew") from None
 
 
@@ -149,10 +171,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = 
     return write_bytes(path, text.getvalue().encode(), durable=durable)
 
 
-def read_csv(path: Path) -> list[dict[str, float]]:
+def read_csv(path: Path, sha256: str | None = None) -> list[dict[str, float]]:
     """The rows of numbers in `path`; empty cells are left out."""
-    rows = csv.DictReader(io.StringIO(read_bytes(path).decode()))
-    return [{name: float(value) for name, value in row.items() if value} for row in rows]
+    content = read_bytes(path, sha256)
+    try:
+        rows = csv.DictReader(io.StringIO(content.decode()))
+        return [{name: float(value) for name, value in row.items() if value} for row in rows]
+    except (ValueError, TypeError, csv.Error):
+        raise RunError(f"{path} was cut short or altered (it holds no numbers); delete it to make it anew") from None
 
 
 def writable(folder: Path) -> Path:

@@ -1,0 +1,174 @@
+"""Files that want to hang, exhaust or alter what reads them: one sentence, in bounded time and memory."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant.data import DataError, Splits, open_source
+from calibrant.data.archives import iterate
+from calibrant.data.sources import iter_batches
+from calibrant.data.unpickle import MOST_VALUES, read_arrays
+
+HEADER = "{{'descr': '<f8', 'fortran_order': {}, 'shape': {}, }}"
+
+
+def npz(path: Path, member: str, header: str, content: bytes = b"", method: int = zipfile.ZIP_STORED) -> str:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        text = header.encode()
+        archive.writestr(member, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + content)
+    return f"npz:{path}"
+
+
+def read(spec: str) -> object:
+    return open_source(spec)
+
+
+def stream(spec: str) -> object:
+    return list(iter_batches(spec))
+
+
+@pytest.mark.parametrize("how", [read, stream])
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("shape", ["(1000000000000, 2)", "(-1, 2)", "(3, -2)"])
+def test_npz_header_that_does_not_fit_what_follows(tmp_path, how, order, shape):
+    spec = npz(tmp_path / "d.npz", "inputs.npy", HEADER.format(order, shape), bytes(48))
+    with pytest.raises(DataError, match="its header says shape"):
+        how(spec)
+
+
+@pytest.mark.parametrize("how", [read, stream])
+def test_npz_header_of_3000_brackets(tmp_path, how):
+    with pytest.raises(DataError, match="damaged array 'inputs'"):
+        how(npz(tmp_path / "d.npz", "inputs.npy", "[" * 3000))
+
+
+@pytest.mark.parametrize("how", [read, stream])
+def test_npz_member_without_npy(tmp_path, how):
+    with pytest.raises(DataError, match="has no array named inputs"):
+        how(npz(tmp_path / "d.npz", "inputs", HEADER.format(False, "(3, 2)"), bytes(48)))
+
+
+@pytest.mark.parametrize("how", [read, stream])
+def test_npz_that_unpacks_a_thousand_fold(tmp_path, how, monkeypatch):
+    monkeypatch.setattr("calibrant.files.npz_arrays.WHOLE_BYTES", 2**20)
+    shape = f"({2**18}, 1)"
+    spec = npz(tmp_path / "d.npz", "inputs.npy", HEADER.format(False, shape), bytes(2**21), zipfile.ZIP_DEFLATED)
+    with pytest.raises(DataError, match="save it uncompressed"):
+        how(spec)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npz_arrays_of_either_order_are_read_alike(tmp_path, order):
+    values = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    np.savez(tmp_path / "d.npz", inputs=np.array(values, order=order))
+    assert np.array_equal(open_source(f"npz:{tmp_path / 'd.npz'}").inputs, values)
+    blocks = [inputs.numpy() for _, inputs in iter_batches(f"npz:{tmp_path / 'd.npz'}", 3)]
+    assert np.array_equal(np.concatenate(blocks), values)
+
+
+def pickled_laughs(levels: int = 12) -> bytes:
+    value: list[object] = [0] * 10
+    for _ in range(levels):
+        value = [value] * 10
+    return pickle.dumps({"data": value, "labels": []}, protocol=2)
+
+
+def test_a_pickle_that_multiplies_itself():
+    with pytest.raises(DataError, match=f"more than {MOST_VALUES:,} values"):
+        read_arrays(pickled_laughs(), "data_batch_1")
+
+
+def test_a_pickle_that_contains_itself():
+    value: list[object] = []
+    value.append(value)
+    with pytest.raises(DataError, match="damaged"):
+        read_arrays(pickle.dumps({"data": value}, protocol=2), "data_batch_1")
+
+
+def test_a_pickle_with_a_memory_cell_of_a_high_number():
+    content = b"\x80\x02}r" + struct.pack("<I", 2**31) + b"."
+    with pytest.raises(DataError, match="memory cells"):
+        read_arrays(content, "data_batch_1")
+
+
+STATES = {
+    "attributes": b"}U\x01xK\x01s",
+    "slots": b"N}U\x01xK\x01s\x86",
+    "dtype": b"(K\x01U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t",
+}
+
+
+@pytest.mark.parametrize("name", ["numpy\nndarray", "numpy\ndtype", "_codecs\nencode", "__builtin__\nbytes"])
+@pytest.mark.parametrize(
+    "state", [b"}U\x01xK\x01s", b"N}U\x01xK\x01s\x86", b"(K\x01U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t"]
+)
+def test_stand_ins_are_not_altered_by_build(name, state):
+    official = pickle.dumps({"data": np.arange(3, dtype=np.uint8), "text": b"x", "none": b""}, protocol=2)
+    with pytest.raises(DataError, match="alters a name"):
+        read_arrays(b"\x80\x02c" + name.encode() + b"\n" + state + b"b.", "data_batch_1")
+    again = read_arrays(official, "data_batch_1")
+    assert again["data"].tolist() == [0, 1, 2]
+    assert (again["text"], again["none"]) == ("x", "")
+
+
+def archive_declaring(path: Path, size: int, kind: bytes = tarfile.REGTYPE) -> Path:
+    member = tarfile.TarInfo("1.png")
+    member.size, member.type = size, kind
+    with gzip.open(path, "wb") as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT) + bytes(2**16))
+    return path
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_an_archive_that_declares_20_gb(tmp_path, kind, wanted):
+    path = archive_declaring(tmp_path / "LSUN_resize.tar.gz", 20 * 2**30, kind)
+    with pytest.raises(DataError, match="more than 2 GB"):
+        list(iterate(path, lambda _: wanted))
+
+
+def test_a_gzip_bomb_after_the_last_member(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.data.archives.MOST_BYTES", 2**22)
+    with gzip.open(tmp_path / "x.tar.gz", "wb") as file:
+        file.write(bytes(2**23))
+    with pytest.raises(DataError, match="unpacks to more than"):
+        list(iterate(tmp_path / "x.tar.gz", lambda _: True))
+
+
+def test_an_image_of_100_megapixels(tmp_path):
+    from PIL import Image
+
+    Image.new("1", (10_000, 10_000)).save(tmp_path / "large.png")
+    Image.new("1", (10_000, 6_800)).save(tmp_path / "just.png")
+    for name in ("large", "just"):
+        with pytest.raises(DataError, match="more than 67,108,864 pixels"):
+            open_source(f"folder:{tmp_path / name}.png")
+
+
+@pytest.mark.parametrize("name", ["d.npz", "d.csv", "d.png", "splits.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    kind = {"npz": "npz", "csv": "csv", "png": "folder"}.get(name.partition(".")[2])
+    with pytest.raises(DataError, match=r"not a regular file|holds no images"):
+        Splits.load(tmp_path / name) if kind is None else open_source(f"{kind}:{tmp_path / name}")
+
+
+def test_a_device_in_place_of_an_array_is_refused(tmp_path):
+    (tmp_path / "d.npz").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="not a regular file"):
+        open_source(f"npz:{tmp_path / 'd.npz'}")
+
+
+def test_deeply_nested_splits(tmp_path):
+    (tmp_path / "splits.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match="not JSON"):
+        Splits.load(tmp_path / "splits.json")

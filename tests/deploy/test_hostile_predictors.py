@@ -1,0 +1,135 @@
+"""Folders that pretend to be predictors, with checksums that agree: one sentence, before anything large is made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import Caller
+from predictors import digits
+
+from calibrant.deploy import load
+from calibrant.files import checksum, read_tensors, write_tensors
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return digits(3).predictor().save(tmp_path / "predictor")
+
+
+def altered(folder: Path, change: Change) -> Path:
+    """`folder` with its record changed and the checksum made good."""
+    record = json.loads((folder / "predictor.json").read_text())
+    del record["checksum"]
+    change(record)
+    (folder / "predictor.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
+    return folder
+
+
+def retyped(folder: Path, file: str, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Path:
+    """`folder` with one tensor changed and all checksums made good."""
+    tensors = read_tensors(folder / file)
+    sha256 = write_tensors(folder / file, {**tensors, name: make(tensors[name])})
+    return altered(folder, lambda record: record["files"].update({file: sha256}))
+
+
+NETWORKS = {
+    "mlp-999999999": (1, 8, 8),
+    "mlp-100000-100000": (1, 8, 8),
+    "wrn-10000000-1": (1, 8, 8),
+    "wrn-994-1000": (1, 8, 8),
+    "resnet-6000002": (1, 8, 8),
+    "cnn-16-100000": (1, 8, 8),
+    "cnn-1000000-16": (1, 8, 8),
+    "mlp-24": (1, 8, 10**12),
+    "mlp": (-1, 8, 8),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_larger_than_its_weights_is_not_built(saved, name):
+    altered(saved, lambda record: record["backbone"].update(name=name, shape=NETWORKS[name]))
+    with pytest.raises(ValueError, match=r"backbone .* (larger than any|does not fit)|positive sizes|overflow"):
+        load(saved)
+
+
+@pytest.mark.parametrize("classes", [10**12, -1, 0, 10**6])
+def test_a_wrong_number_of_classes(saved, classes):
+    altered(saved, lambda record: record["backbone"].update(classes=classes))
+    with pytest.raises(ValueError, match=r"classes must be|does not fit"):
+        load(saved)
+
+
+CHANGES: dict[str, Change] = {
+    "a billion members of the detectors": lambda record: record["outliers"].update(members=10**9),
+    "a billion members": lambda record: record.update(members=10**9),
+    "no members": lambda record: record.update(members=0),
+    "members as text": lambda record: record.update(members="3"),
+    "a wide selector": lambda record: record["selector"].update(hidden=10**9),
+    "a selector of many inputs": lambda record: record["selector"].update(inputs=10**12),
+    "shape as a number": lambda record: record["backbone"].update(shape=3),
+    "shape of text": lambda record: record["backbone"].update(shape=["x"]),
+    "infinite classes": lambda record: record["backbone"].update(classes=1e400),
+    "version as text": lambda record: record.update(version="x"),
+    "version as a list": lambda record: record.update(version=[]),
+    "version 0": lambda record: record.update(version=0),
+    "files as a list": lambda record: record.update(files=[]),
+    "threshold as a list": lambda record: record.update(threshold=[1]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_forged_record_is_one_sentence(saved, change):
+    altered(saved, CHANGES[change])
+    with pytest.raises(ValueError, match=r"predictor|tensors|members|shape"):
+        load(saved)
+
+
+KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "empty": lambda value: value[:0] if value.dim() else value.new_empty(0),
+    "int8": lambda value: value.to(torch.int8),
+    "bool": lambda value: value.to(torch.bool),
+    "complex": lambda value: value.to(torch.complex64),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file", ["ensemble", "outliers", "selector"])
+def test_tensors_of_a_wrong_kind(saved, file, kind):
+    name = f"{file}.safetensors"
+    before, record = read_tensors(saved / name), (saved / "predictor.json").read_bytes()
+    original = (saved / name).read_bytes()
+    for tensor in [key for key, value in before.items() if value.is_floating_point()]:
+        retyped(saved, name, tensor, KINDS[kind])
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
+            load(saved)
+        (saved / name).write_bytes(original)
+        (saved / "predictor.json").write_bytes(record)
+
+
+def test_deeply_nested_json(saved):
+    (saved / "predictor.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match=r"is damaged: its .* cannot be read"):
+        load(saved)
+
+
+@pytest.mark.parametrize("name", ["predictor.json", "ensemble.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(saved, name):
+    (saved / name).unlink()
+    os.mkfifo(saved / name)
+    with pytest.raises(ValueError, match=r"it has no predictor.json|not a regular file"):
+        load(saved)
+
+
+def test_the_command_line_says_it_in_a_sentence_with_code_2(saved, monkeypatch, capsys):
+    altered(saved, lambda record: record["backbone"].update(name="wrn-10000000-1"))
+    call, out = Caller(monkeypatch, capsys), saved.parent / "p.csv"
+    assert "larger than any that can be built" in call.refused("predict", saved, "embedded", "--out", out)
+    assert not out.exists()
