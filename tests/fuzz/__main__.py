@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import json
 import os
 import resource
@@ -31,10 +32,14 @@ except ImportError:
     atheris = None
 
 # Imported before what it leads to, because atheris watches the modules that are imported under it.
-with atheris.instrument_imports(include=["calibrant"]) if atheris else contextlib.nullcontext():
+watched = atheris.instrument_imports(include=["calibrant"]) if atheris else contextlib.nullcontext()
+with contextlib.redirect_stderr(io.StringIO()), watched:
     from readers import READERS, SENTENCES, Reader
 
 import hypothesis
+import scipy.optimize
+import scipy.stats  # noqa: F401  (imported once, before processes are forked; pyarrow is not, as it brings threads)
+import sklearn.isotonic  # noqa: F401
 from hypothesis import strategies as st
 from mutations import mutate
 
@@ -156,7 +161,7 @@ def spend(reader: Reader, engine: str, seconds: float, seed: int, failures: Path
             ended = _wait(pid, folder / f"input{reader.suffix}", left, limits.hang)
             trial = Trial(reader, folder, failures)
             if ended is not None:
-                trial.keep(ended, "the process was ended, so that there is no traceback")
+                trial.keep(ended, (folder / "printed.txt").read_text(errors="replace")[-3000:])
             seed += 1000
         return Trial(reader, folder, failures).count
 
@@ -171,6 +176,8 @@ def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits)
     resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory,) * 2)
     warnings.simplefilter("ignore")
     code = 1
+    for path in trial.reader.seeds:
+        trial.reader.read(Path(shutil.copy(path, trial.input)))  # what is imported late does not count as a hang
     try:
         ENGINES[engine](trial, seconds, seed)
         code = 0
