@@ -63,14 +63,14 @@ def _audit(path: Path) -> Any:
 def _predictor_record(path: Path) -> Any:
     """A hostile record, whose own checksum is right."""
     folder = _beside(path, SAVED)
-    shutil.copy(path, folder / "predictor.json")
+    _put(path, folder / "predictor.json")
     _reseal(folder / "predictor.json", "checksum")
     return describe(folder), load(folder)
 
 
 def _reseal(path: Path, entry: str) -> None:
     """Make the checksum that a JSON object has under `entry` right, if it is an object."""
-    with contextlib.suppress(ValueError, RecursionError):
+    with contextlib.suppress(ValueError, RecursionError, IsADirectoryError):
         record = json.loads(path.read_bytes())
         if isinstance(record, dict):
             record.pop(entry, None)
@@ -82,14 +82,21 @@ def _predictor_tensors(part: str) -> Callable[[Path], Any]:
 
     def read(path: Path) -> Any:
         folder = _beside(path, SAVED)
-        shutil.copy(path, folder / f"{part}.safetensors")
+        _put(path, folder / f"{part}.safetensors")
         record = json.loads((SAVED / "predictor.json").read_bytes())
-        record["files"][f"{part}.safetensors"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file():
+            record["files"][f"{part}.safetensors"] = hashlib.sha256(path.read_bytes()).hexdigest()
         del record["checksum"]
         (folder / "predictor.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
         return describe(folder), load(folder)
 
     return read
+
+
+def _put(path: Path, target: Path) -> None:
+    """A copy of `path`, which may be a folder where a file belongs."""
+    target.unlink(missing_ok=True) if not target.is_dir() else shutil.rmtree(target)
+    shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
 
 
 def _beside(path: Path, whole: Path) -> Path:
@@ -102,7 +109,7 @@ def _beside(path: Path, whole: Path) -> Path:
 def _stage(path: Path) -> Any:
     stage = StoredStage(path.parent / "stages", "fit-FNN", STAGE_INPUTS)
     stage.path.mkdir(parents=True, exist_ok=True)
-    shutil.copy(path, stage.path / "result.json")
+    _put(path, stage.path / "result.json")
     return stage.result, stage.tensors("missing.safetensors") if "missing" in stage.result else None
 
 
@@ -111,7 +118,7 @@ def _run(name: str) -> Callable[[Path], Any]:
         folder = path.parent / "run"
         folder.mkdir(exist_ok=True)
         (folder / "run.json").write_text('{"schemes": ["FNN"], "command": "calibrant train"}')
-        shutil.copy(path, folder / name)
+        _put(path, folder / name)
         run = Run(folder)
         return run.schemes, run.products, run.resume_command, run.settings if name == "settings.yaml" else None
 
@@ -123,7 +130,7 @@ def _checkpoint(path: Path) -> Any:
     folder = path.parent / "checkpoints"
     shutil.rmtree(folder, ignore_errors=True)
     CheckpointStore(folder).save(CHECKPOINT)
-    shutil.copy(path, folder / "checkpoint-0.json")
+    _put(path, folder / "checkpoint-0.json")
     _reseal(folder / "checkpoint-0.json", "self")
     return CheckpointStore(folder).load()
 
@@ -131,14 +138,14 @@ def _checkpoint(path: Path) -> Any:
 def _sweep(path: Path) -> Any:
     folder = path.parent / "sweep"
     folder.mkdir(exist_ok=True)
-    shutil.copy(path, folder / "sweep.json")
+    _put(path, folder / "sweep.json")
     return SweepResult.load(folder).winner
 
 
 def _images(path: Path) -> Any:
     folder = path.parent / "images" / "class"
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(path, folder / f"image{path.suffix}")
+    _put(path, folder / f"image{path.suffix}")
     return open_source(f"folder:{folder.parent}?size=8").inputs
 
 
@@ -153,10 +160,8 @@ def _spec(path: Path) -> Any:
         lambda: ImageTransform.from_dict(json.loads(text)),
     ]
     for call in calls:
-        try:
+        with contextlib.suppress(*SENTENCES):
             found.append(call())
-        except SENTENCES as error:
-            found.append(error)
     return found
 
 
