@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -155,7 +157,10 @@ def test_the_run_has_a_page_a_table_and_a_certified_predictor_that_resizes(folde
     assert predictor.transform == ImageTransform(size=8, channels=3)
     assert predictor.certificate is not None
     assert predictor.certificate == found.predictor.certificate
-    assert "Certificate of network + trust" in (out / "report.html").read_text()
+    told = re.search(r'id="payload">(.*?)</script>', (out / "report.html").read_text(), re.DOTALL)
+    assert told
+    (certified,) = json.loads(told[1])["certificates"]["network + trust"]
+    assert certified["sentence"] == predictor.certificate.sentence()
     x, _ = colored(10, seed=6)
     assert torch.equal(predictor(x).probabilities, found.predictor(x).probabilities)
     large = x.repeat_interleave(2, 2).repeat_interleave(2, 3)

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
         build_selector(SelectorSettings(objective="classification", options={"coverage": 0.1}), seed=0)
     with pytest.raises(ValueError, match=r"options repeats hidden: set selector.hidden"):
         build_selector(SelectorSettings(objective="selective_brier", options={"hidden": 3}), seed=0)
-    with pytest.raises(ValueError, match=r"selector.options: calibration then needs outliers"):
+    with pytest.raises(ValueError, match=r"options repeats zeta: set selector.zeta"):
         build_selector(SelectorSettings(options={"zeta": 1.0}), seed=0)
     with pytest.raises(ValueError, match="so set 'eta' where it is made"):
         Selector(SelectiveBrier(), eta=0.1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.fits import Fit, Floats
 
-Masks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+FoldMasks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def fold_numbers(n: int, folds: int, seed: int) -> NDArray[np.int64]:
@@ -19,7 +19,7 @@ def fold_numbers(n: int, folds: int, seed: int) -> NDArray[np.int64]:
     return numbers
 
 
-def splits(fold: NDArray[np.int64]) -> Iterator[Masks]:
+def splits(fold: NDArray[np.int64]) -> Iterator[FoldMasks]:
     """For each fold, the rows to fit and the rows held out, (N,) each."""
     for number in range(int(fold.max()) + 1):
         yield fold != number, fold == number

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from torch import nn
 
-HELP = "What makes the network: package.module:function?option=value, from this folder or an installed package."
+HELP = "What makes the network: 'package.module:function?option=value', from this folder or an installed package."
 Module = Annotated[str | None, typer.Option("--module", metavar="SPEC", help=f"{HELP} For runs with one of your own.")]
 
 

@@ -15,6 +15,7 @@ from calibrant.losses.inputs import full_precision
 def confidence_minimization(logits: Any) -> Tensor:
     """-(1 / B) sum_i (1 / C) sum_k log p_ik: logits (B, C) to a scalar, at least log C; (B, 1) are two classes.
 
+    >>> import torch
     >>> confidence_minimization(torch.zeros(3, 4))  # log 4: already uniform
     tensor(1.3863)
     """

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.declarations import measure
@@ -181,7 +182,7 @@ def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], In
         fixed = indices(bin_index(confidence, bins))
         return lambda weights: fixed
     if binning != "mass":
-        raise ValueError(f'binning must be "width" or "mass", not {binning!r}')
+        raise InputError(f'binning must be "width" or "mass", not {binning!r}')
     order = np.argsort(array(confidence), kind="stable")
     ordered = array(confidence)[order]
     first = np.searchsorted(ordered, ordered)
@@ -189,8 +190,9 @@ def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], In
     def by_mass(weights: Array) -> Indices:
         through = np.cumsum(weights[:, order], axis=1)
         below = np.concatenate([np.zeros((len(weights), 1)), through], axis=1)[:, first]
+        total = np.where(through[:, -1:] > 0, through[:, -1:], 1)  # a row without weight has no bins
         index = np.empty(weights.shape, np.int64)
-        index[:, order] = np.minimum(np.floor(bins * below / through[:, -1:]), bins - 1)
+        index[:, order] = np.minimum(np.floor(bins * below / total), bins - 1)
         return index
 
     return by_mass
