@@ -42,7 +42,7 @@ def test_a_damaged_file_is_read_or_refused_in_a_sentence(reader: Reader, tmp_pat
                 reader.read(path)
             except SENTENCES as error:
                 assert str(error), (seed.name, what)
-            except Exception as error:  # noqa: PERF203
+            except Exception as error:
                 faults.append(f"{seed.name} {what}: {type(error).__name__}: {error}")
     assert not faults
 

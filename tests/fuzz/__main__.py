@@ -1,8 +1,8 @@
 """Fuzz every reader of files for a limited time: `make fuzz`, or `python tests/fuzz [READER ...] --seconds 300`.
 
-Inputs are damaged copies of the files in `corpus/`, drawn by Hypothesis and, where atheris is installed, bred by it from
-the code that they reach. A reader may return a result or raise one of our sentences. Another exception, more memory
-than `--memory` or more time than `--hang` seconds is a failure: the input is kept, and its path is printed.
+Inputs are damaged copies of the files in `corpus/`, drawn by Hypothesis and, where atheris is installed, bred by it
+from the code that they reach. A reader may return a result or raise one of our sentences. Another exception, more
+memory than `--memory` or more time than `--hang` seconds is a failure: the input is kept, and its path is printed.
 """
 
 from __future__ import annotations

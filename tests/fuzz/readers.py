@@ -150,14 +150,13 @@ def _images(path: Path) -> Any:
 
 
 def _spec(path: Path) -> Any:
-    """A source, a scheme, an override and an image transform, as one would write them on the command line."""
+    """A source, a scheme and an override, as one would write them on the command line."""
     text = path.read_bytes().decode("utf-8", "replace")
     found: list[Any] = []
     calls: list[Callable[[], Any]] = [
         lambda: Spec.parse(text).source(),
         lambda: Scheme.parse(text),
         lambda: load_settings(overrides=[text]),
-        lambda: ImageTransform.from_dict(json.loads(text)),
     ]
     for call in calls:
         with contextlib.suppress(*SENTENCES):
@@ -195,6 +194,7 @@ READERS = {
         Reader("spec", ".txt", _spec),
         Reader("certificate", ".json", lambda path: Certificate.from_dict(read_json(path))),
         Reader("calibrator", ".json", calibrator_file.load),
+        Reader("transform", ".json", lambda path: ImageTransform.from_dict(read_json(path))),
         Reader("splits", ".json", Splits.load),
         Reader("sweep", ".json", _sweep),
         Reader("study-record", ".parquet", read_record),

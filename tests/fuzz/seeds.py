@@ -20,6 +20,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.saved import save as save_calibrator
 from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
+from calibrant.data import ImageTransform
 from calibrant.data.splits import Splits
 from calibrant.evaluation import Evaluation
 from calibrant.predictions import Predictions
@@ -57,9 +58,11 @@ def write_data(folder: Path) -> None:
     for protocol in (0, 2, 4):
         (folder / "cifar-pickle" / f"{protocol}.bin").write_bytes(pickle.dumps(batch, protocol=protocol))
     for name, text in {"source": "folder:photos?size=8&color=gray", "table": "rows.csv?label=y", "scheme": "SCBNN-OCM",
-                       "override": "fit.rate=0.05", "list": "data.ood=['embedded:near', 'embedded:far']",
-                       "transform": '{"size": [8, 8], "mean": [0.5], "std": [0.2]}'}.items():  # fmt: skip
+                       "override": "data.ood=['embedded:near']"}.items():  # fmt: skip
         (folder / "spec" / f"{name}.txt").write_text(text)
+    (folder / "transform" / "small.json").write_text(
+        json.dumps(ImageTransform((8, 8), mean=(0.5,) * 3, std=(0.2,) * 3).to_dict())
+    )
     Splits.draw(10, {"train": 6, "validation": None}, 0).save(folder / "splits" / "drawn.json")
 
 
