@@ -1,4 +1,4 @@
-"""Damage to a file at random: of its bytes, and of what is inside, so that it still opens and only its content is wrong."""
+"""Damage to a file at random: to its bytes, or to what is inside, so that it still opens but says something wrong."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ VALUES: list[Callable[[], Any]] = [
     lambda: [10**9] * 3, lambda: [-1, -1], lambda: "float16", lambda: "I8", lambda: "BOOL", lambda: "F64",
 ]  # fmt: skip
 TOKENS = [
-    b"\x00", b"\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00" * 8, b"999999999999", b"-1", b"nan", b"inf", b"1e309",
-    b"\n", b"\r", b",", b'"', b"'", b"\t", b";", b"[" * 100, b"{" * 100, b"&a [*a]", b"<<: *a\n", b"!!python/object:os.system",
-    b"\xef\xbb\xbf", b"\xff\xfe", b"PK\x03\x04", b"cos\nsystem\n(S'true'\ntR.", b"0" * 30, b"\xc3\x28", b": ", b"- ", b"---\n",
+    b"\x00", b"\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00" * 8, b"999999999999", b"-1", b"nan", b"inf",
+    b"1e309", b"\n", b"\r", b",", b'"', b"'", b"\t", b";", b"[" * 100, b"{" * 100, b"&a [*a]", b"<<: *a\n",
+    b"!!python/object:os.system", b"\xef\xbb\xbf", b"\xff\xfe", b"PK\x03\x04", b"cos\nsystem\n(S'true'\ntR.",
+    b"0" * 30, b"\xc3\x28", b": ", b"- ", b"---\n",
 ]  # fmt: skip
 
 
