@@ -47,7 +47,8 @@ COMMANDS: dict[str, list[str]] = {
     "audit": ["audit", "predictions.csv", "--out", "made.html", "--write-calibrator", "made.json"],
     "calibrate": ["calibrate", "own_nets:make", "--data", "folder:photos?size=8", "--out", "made"],
     "demo": ["demo", "--seeds", "1", "--workers", "1", *FEW, "--out", "made"],
-    "reproduce": ["reproduce", "reliability", *LAB_OPTIONS, "--seeds", "0", "--out", "made/results", "--runs", "made/runs"],
+    "reproduce": ["reproduce", "reliability", *LAB_OPTIONS, "--seeds", "0", "--out", "made/results",
+                  "--runs", "made/runs"],
 }  # fmt: skip
 NET = """from torch import nn
 

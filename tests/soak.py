@@ -64,7 +64,7 @@ def state() -> tuple[float, int, int, int]:
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return (
         pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
-        len(os.listdir("/proc/self/fd")),
+        len(list(Path("/proc/self/fd").iterdir())),
         threading.active_count(),
         len(children),
     )
