@@ -81,14 +81,19 @@ class Verdict:
     seconds: float
 
 
-def mutants_of(file: str, text: str) -> Iterator[Mutant]:
-    """Every mutant of one file."""
+def places(text: str) -> list[tuple[int, int]]:
+    """Where a file can be changed: (the number of the node, the number of the change to it)."""
+    nodes = enumerate(_code(ast.parse(text)))
+    return [(index, number) for index, node in nodes for number, _ in enumerate(_alterations(node))]
+
+
+def planted(file: str, text: str, index: int, number: int) -> Mutant:
+    """The mutant at one of the `places`."""
     tree = ast.parse(text)
-    for index, node in enumerate(_code(tree)):
-        for change, altered in _alterations(node):
-            other = copy.deepcopy(tree)
-            _replace(other, list(_code(other))[index], altered)
-            yield Mutant(file, node.lineno, change, ast.unparse(ast.fix_missing_locations(other)) + "\n")
+    node = list(_code(tree))[index]
+    change, altered = list(_alterations(node))[number]
+    _replace(tree, node, altered)
+    return Mutant(file, node.lineno, change, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
 
 
 def _code(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
@@ -157,8 +162,9 @@ def files_of(room: str) -> list[str]:
 
 def drawn(room: str, sample: int, seed: int) -> list[Mutant]:
     """`sample` mutants of a room, each equally likely, in the order of the draw."""
-    every = [mutant for file in files_of(room) for mutant in mutants_of(file, (ROOT / file).read_text())]
-    return random.Random(f"{seed} {room}").sample(every, min(sample, len(every)))
+    texts = {file: (ROOT / file).read_text() for file in files_of(room)}
+    every = [(file, text, *place) for file, text in texts.items() for place in places(text)]
+    return [planted(*one) for one in random.Random(f"{seed} {room}").sample(every, min(sample, len(every)))]
 
 
 def noticed(tree: Path, room: str, seconds: float) -> tuple[bool, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from mutants import ROOMS, drawn, files_of, mutants_of
+from mutants import ROOMS, drawn, files_of, places, planted
 
 CODE = '''
 """A doctest >>> 1 + 1"""
@@ -24,7 +24,7 @@ def limited(x: "1 + 1", most: int = 3) -> bool:
 
 
 def test_every_kind_of_fault_is_planted_where_code_runs() -> None:
-    made = list(mutants_of("limited.py", CODE))
+    made = [planted("limited.py", CODE, *place) for place in places(CODE)]
     assert [mutant.change for mutant in made] == [
         "3 -> 4",
         "x is None and (not most) -> not (...)",
