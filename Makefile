@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 WORKERS ?= 2
 
-.PHONY: help setup test test-slow test-cluster lint format types bench demo clean
+.PHONY: help setup test test-slow test-cluster coverage fuzz mutants soak lint format types bench demo clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,28 @@ test-slow: $(STAMP)  ## The tests that take minutes
 
 test-cluster: $(STAMP)  ## The tests that start a Ray cluster on this machine
 	$(BIN)/python -m pytest -m 'cluster and not slow'
+
+# Commands that tests start as processes of their own measure themselves, too (`patch` in pyproject.toml).
+coverage: $(STAMP)  ## The tests of `make test`, held to the least coverage of src by line and by branch
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -m 'not slow and not cluster and not browser'
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python tests/coverage_limits.py
+
+# atheris is installed beside the environment, not into it: it has wheels for few platforms, and nothing else needs it.
+FUZZ_SECONDS ?= 300
+$(VENV)/fuzz-tools: $(STAMP)
+	$(BIN)/python -m pip install --quiet --target $@ atheris==3.0.0 || mkdir -p $@
+
+fuzz: $(STAMP) $(VENV)/fuzz-tools  ## Damaged files to every reader, for FUZZ_SECONDS
+	PYTHONPATH=$(VENV)/fuzz-tools $(BIN)/python tests/fuzz --seconds $(FUZZ_SECONDS)
+
+mutants: $(STAMP)  ## Plant 100 faults per room and count those that its tests notice; resumes (ROOMS=kernels: only some)
+	$(BIN)/python tests/mutants.py $(ROOMS)
+
+SOAK_SECONDS ?= 1800
+soak: $(STAMP)  ## Train, predict, audit over and over in one process: memory and open files stay flat
+	PYTHONPATH=tests $(BIN)/python tests/soak.py --seconds $(SOAK_SECONDS)
 
 lint: $(STAMP)  ## Check style
 	$(BIN)/ruff check .
@@ -52,4 +74,4 @@ demo: $(STAMP)  ## Trust and the paper at toy scale, on embedded data: a table a
 	$(BIN)/calibrant demo
 
 clean:  ## Remove everything that the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* fuzz-failures mutants.jsonl demo

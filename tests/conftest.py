@@ -9,6 +9,8 @@ import torch
 
 # A user's module: to look for doctests in it would import it, and register what it brings for all other tests.
 collect_ignore = ["own_ideas.py"]
+# A program of its own, `make fuzz`.
+collect_ignore_glob = ["fuzz/*"]
 
 torch.set_num_threads(1)
 # Shells start background jobs with Ctrl-C ignored, which processes inherit; the tests of interruption need it.

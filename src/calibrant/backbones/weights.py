@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +62,6 @@ def _read(path: Path) -> Any:
 
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # a damaged file can raise almost anything from the readers of both formats
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"{path} cannot be read as weights: {reason}") from None

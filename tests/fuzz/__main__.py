@@ -1,0 +1,258 @@
+"""Fuzz every reader of files for a limited time: `make fuzz`, or `python tests/fuzz [READER ...] --seconds 300`.
+
+Inputs are damaged copies of the files in `corpus/`, drawn by Hypothesis and, where atheris is installed, bred by it
+from the code that they reach. A reader may return a result or raise one of our sentences. Another exception, more
+memory than `--memory` or more time than `--hang` seconds is a failure: the input is kept, and its path is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+try:
+    import atheris
+except ImportError:
+    atheris = None
+
+# Imported before what it leads to, because atheris watches the modules that are imported under it.
+watched = atheris.instrument_imports(include=["calibrant"]) if atheris else contextlib.nullcontext()
+with contextlib.redirect_stderr(io.StringIO()), watched:
+    from readers import READERS, SENTENCES, Reader
+
+import hypothesis
+import scipy.optimize
+import scipy.stats  # noqa: F401  (imported once, before processes are forked; pyarrow is not, as it brings threads)
+import sklearn.isotonic  # noqa: F401
+from hypothesis import strategies as st
+from mutations import mutate
+
+
+@dataclass
+class Count:
+    """What came of the inputs so far; `faults` are of one kind each, with the path of the first input."""
+
+    calls: int = 0
+    results: int = 0
+    sentences: int = 0
+    faults: dict[str, str] = field(default_factory=dict)
+
+
+class Trial:
+    """Gives one reader one input after the other, and keeps the count in a file that outlives a crash."""
+
+    def __init__(self, reader: Reader, folder: Path, failures: Path) -> None:
+        self.reader, self.folder, self.failures = reader, folder, failures
+        self.input, self.counted = folder / f"input{reader.suffix}", folder / "count.json"
+        self.count = Count(**json.loads(self.counted.read_text())) if self.counted.exists() else Count()
+
+    def __call__(self, content: bytes) -> None:
+        self.input.write_bytes(content)
+        self.count.calls += 1
+        try:
+            self.reader.read(self.input)
+            self.count.results += 1
+        except SENTENCES:
+            self.count.sentences += 1
+        except Exception as error:  # any other is what we look for
+            self.keep(_where(error), traceback.format_exc())
+        if self.count.calls % 20 == 0:
+            self.save()
+
+    def keep(self, kind: str, detail: str) -> None:
+        """Keep the first input of every kind of failure."""
+        if kind in self.count.faults:
+            return
+        name = hashlib.sha256(self.input.read_bytes()).hexdigest()[:12]
+        kept = self.failures / f"{self.reader.name}-{name}{self.reader.suffix}"
+        shutil.copy(self.input, kept)
+        kept.with_name(f"{kept.name}.txt").write_text(f"{kind}\n{detail}")
+        self.count.faults[kind] = str(kept)
+        self.save()
+
+    def save(self) -> None:
+        """For the process that waits for this one."""
+        self.counted.write_text(json.dumps(asdict(self.count)))
+
+
+def _where(error: BaseException) -> str:
+    """The kind of error and the last line of ours that it came through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/calibrant/" in frame.filename]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "the reader"
+    return f"{type(error).__name__} at {place}"
+
+
+def draw(trial: Trial, seconds: float, seed: int) -> None:
+    """Inputs drawn by Hypothesis, until the time is up."""
+    seeds, until = [path.read_bytes() for path in trial.reader.seeds], time.monotonic() + seconds
+    either = st.tuples(st.sampled_from(seeds), st.sampled_from(seeds), st.integers(0, 2**64))
+    damaged = either.map(lambda three: mutate(three[0], Random(three[2]), also=three[1]))
+
+    @hypothesis.settings(
+        max_examples=100, deadline=None, database=None, phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(st.one_of(damaged, damaged, damaged, st.binary(max_size=300), st.text().map(str.encode)))
+    def some(content: bytes) -> None:
+        if time.monotonic() < until:
+            trial(content)
+
+    while time.monotonic() < until:
+        hypothesis.seed(seed)(some)()
+        seed += 1
+
+
+def breed(trial: Trial, seconds: float, seed: int) -> None:
+    """Inputs bred by atheris from those that reach new code; ends the process."""
+    corpus = trial.folder / "bred"
+    if not corpus.exists():
+        corpus.mkdir()
+        for path in trial.reader.seeds:
+            shutil.copy(path, corpus)
+
+    def altered(content: bytes, limit: int, number: int) -> bytes:
+        return mutate(content, Random(number))[:limit]
+
+    options = [f"-max_total_time={max(1, round(seconds))}", f"-seed={seed + 1}", "-max_len=200000", "-rss_limit_mb=0"]
+    options += ["-timeout=0", "-verbosity=0", "-print_final_stats=0", f"-artifact_prefix={trial.folder}/"]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], trial, custom_mutator=altered)
+    try:
+        atheris.Fuzz()
+    finally:
+        trial.save()
+
+
+ENGINES = {"hypothesis": draw, **({"atheris": breed} if atheris else {})}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one input: bytes of memory beyond what the modules need, and seconds."""
+
+    memory: int
+    hang: float
+
+
+def spend(reader: Reader, engine: str, seconds: float, seed: int, failures: Path, limits: Limits) -> Count:
+    """Fuzz `reader` in processes of their own; one that crashes or hangs is replaced."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        folder, until = Path(name), time.monotonic() + seconds
+        while time.monotonic() < until:
+            left = until - time.monotonic()
+            pid = os.fork()
+            if pid == 0:
+                _child(Trial(reader, folder, failures), engine, left, seed, limits)
+            ended = _wait(pid, folder / f"input{reader.suffix}", left, limits.hang)
+            trial = Trial(reader, folder, failures)
+            if ended is not None:
+                trial.keep(ended, (folder / "printed.txt").read_text(errors="replace")[-3000:])
+            seed += 1000
+        return Trial(reader, folder, failures).count
+
+
+def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits) -> None:
+    """Never returns."""
+    os.chdir(trial.folder)
+    with (trial.folder / "printed.txt").open("ab") as printed:
+        for number in (1, 2):
+            os.dup2(printed.fileno(), number)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory,) * 2)
+    warnings.simplefilter("ignore")
+    code = 1
+    for path in trial.reader.seeds:
+        trial.reader.read(Path(shutil.copy(path, trial.input)))  # what is imported late does not count as a hang
+    try:
+        ENGINES[engine](trial, seconds, seed)
+        code = 0
+    except SystemExit as error:  # as atheris ends
+        code = int(error.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    trial.save()
+    os._exit(code)
+
+
+def _wait(pid: int, path: Path, seconds: float, hang: float) -> str | None:
+    """Wait for the process; what went wrong with it, or None."""
+    began = time.time()
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return None if code == 0 else f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        since = path.stat().st_mtime if path.exists() else began
+        if time.time() - max(since, began) > hang:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return f"no answer after {hang:g} s" if time.time() - began < seconds + hang else None
+        time.sleep(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("readers", nargs="*", metavar="READER", help=f"of {', '.join(READERS)}; default: all")
+    parser.add_argument("--seconds", type=float, default=300, help="in all")
+    parser.add_argument("--hang", type=float, default=20, help="seconds that one input may take")
+    parser.add_argument("--memory", type=float, default=1.0, help="GB that one input may take")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="folder of inputs that failed")
+    parser.add_argument("--once", type=Path, help="give this one file to the one READER, and show what happens")
+    options = parser.parse_args()
+    unknown = sorted({*options.readers} - {*READERS})
+    if unknown:
+        parser.error(f"there is no reader {unknown[0]}; choose from {', '.join(READERS)}")
+    if options.once is not None:
+        print(_once(READERS[options.readers[0]], options.once))
+        return
+    sys.exit(_all(options))
+
+
+def _once(reader: Reader, path: Path) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        return reader.read(Path(shutil.copy(path, Path(folder) / f"input{reader.suffix}")))
+
+
+def _all(options: argparse.Namespace) -> int:
+    """Fuzz all readers that were asked for, and print what came of it; 1 if any failed."""
+    wanted = [READERS[name] for name in options.readers or READERS]
+    if atheris is None:
+        print("atheris is not installed: inputs are drawn by Hypothesis alone")
+    options.failures.mkdir(parents=True, exist_ok=True)
+    share, limits = options.seconds / len(wanted) / len(ENGINES), Limits(round(options.memory * 2**30), options.hang)
+    total = Count()
+    for reader in wanted:
+        for engine in ENGINES:
+            count = spend(reader, engine, share, options.seed, options.failures.absolute(), limits)
+            print(f"{reader.name:20} {engine:10} {count.calls:7} inputs: {count.results:6} results,"
+                  f" {count.sentences:7} sentences, {len(count.faults)} kinds of failure", flush=True)  # fmt: skip
+            for kind, path in count.faults.items():
+                print(f"  {kind}: {path}", flush=True)
+            total.calls, total.results = total.calls + count.calls, total.results + count.results
+            total.sentences += count.sentences
+            total.faults |= {f"{reader.name}: {kind}": path for kind, path in count.faults.items()}
+    if not total.calls:
+        raise SystemExit("no input was tried: give more --seconds")
+    print(f"{total.calls} inputs to {len(wanted)} readers: {total.results} results, {total.sentences} sentences,"
+          f" {len(total.faults)} kinds of failure")  # fmt: skip
+    return 1 if total.faults else 0
+
+
+if __name__ == "__main__":
+    main()
