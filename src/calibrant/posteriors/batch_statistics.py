@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from calibrant import InputError
 from calibrant.adapters.trees import row_count
 from calibrant.adapters.unpacking import split_batch
 from calibrant.posteriors.ensemble import Ensemble
@@ -36,7 +37,7 @@ def with_batch_statistics(ensemble: Ensemble, batches: Iterable[Any], examples: 
         examples: stop after the batch that completes this number.
     """
     if ensemble.shared is None:
-        raise ValueError("ensemble must have members that run one module: measure those of separate networks yourself")
+        raise InputError("ensemble must have members that run one module: measure those of separate networks yourself")
     module = copy.deepcopy(ensemble.shared).eval()
     layers = _measuring(module)
     if not layers:
@@ -53,7 +54,7 @@ def with_batch_statistics(ensemble: Ensemble, batches: Iterable[Any], examples: 
         if seen >= examples:
             break
     if not seen:
-        raise ValueError("batches must hold training inputs, two per batch at least: BatchNorm's statistics need them")
+        raise InputError("batches must hold training inputs, two per batch at least: BatchNorm's statistics need them")
     names = [f"{prefix}{part}" for prefix in layers for part in ("running_mean", "running_var")]
     measured = {name: torch.stack([state[name] for state in states]) for name in names}
     found = Ensemble(ensemble.module, StoredMembers({**ensemble.stacked(), **measured}, len(ensemble)))

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.calling import call
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.outputs import as_classes, raw_logits
@@ -69,7 +69,7 @@ class Laplace(Deterministic):
     ) -> None:
         super().__init__(module)
         if hessian not in (None, "full", "kronecker"):
-            raise ValueError(f"hessian must be full, kronecker or null, not {hessian!r}")
+            raise InputError(f"hessian must be full, kronecker or null, not {hessian!r}")
         self.prior_precision = None if prior_precision is None else checks.positive("prior_precision", prior_precision)
         self._layer = _last_linear(self.module, layer)
         weights = self._weights()
@@ -134,7 +134,7 @@ class Laplace(Deterministic):
             sums = [total + part for total, part in zip(sums, own)] if sums else own
             count += len(phi)
         if not count:
-            raise ValueError("batches must hold the training examples, but there are none")
+            raise InputError("batches must hold the training examples, but there are none")
         return [sums[0] / count, sums[1]] if self.hessian == "kronecker" else sums
 
     def _checked(self, features: Tensor | None, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +143,7 @@ class Laplace(Deterministic):
         again = None if features is None else as_classes(F.linear(features, linear.weight, linear.bias)).softmax(-1)
         if features is None or again is None or again.shape != p.shape or not torch.allclose(again, p, atol=1e-3):
             remedy = "name the linear layer that does by the option layer"
-            raise ValueError(f"the layer {self._layer!r} does not give the logits of the module; {remedy}")
+            raise InputError(f"the layer {self._layer!r} does not give the logits of the module; {remedy}")
         device = torch.device("cpu") if features.device.type == "mps" else features.device
         phi, p = (value.to(device, torch.float64) for value in (features, p))
         phi = phi if linear.bias is None else F.pad(phi, (0, 1), value=1.0)
@@ -191,8 +191,8 @@ def _last_linear(module: nn.Module, layer: str | None) -> str:
     """The name of the last linear layer, or of the one called `layer`, inside a wrapper or not."""
     names = [name for name, found in module.named_modules() if isinstance(found, nn.Linear)]
     if not names:
-        raise ValueError("module has no nn.Linear, whose weights the Laplace approximation draws")
+        raise InputError("module has no nn.Linear, whose weights the Laplace approximation draws")
     chosen = names if layer is None else [name for name in names if f".{name}".endswith(f".{layer}")]
     if not chosen:
-        raise ValueError(f"layer {layer!r} is not a linear layer of the module; it has {', '.join(names)}")
+        raise InputError(f"layer {layer!r} is not a linear layer of the module; it has {', '.join(names)}")
     return str(chosen[-1])

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.posteriors.batch_statistics import with_batch_statistics
 from calibrant.posteriors.deterministic import Deterministic
 from calibrant.posteriors.ensemble import Ensemble
@@ -63,15 +63,15 @@ class SWAG(Deterministic):
     ) -> None:
         super().__init__(module)
         if rank < 0 or rank == 1:
-            raise ValueError(f"rank must be 0, for the diagonal alone, or at least 2, not {rank}")
+            raise InputError(f"rank must be 0, for the diagonal alone, or at least 2, not {rank}")
         if not 0 <= start < 1:
-            raise ValueError(f"start must lie in [0, 1), not {start}")
+            raise InputError(f"start must lie in [0, 1), not {start}")
         if iterates < 2:
-            raise ValueError(f"iterates must be at least 2, for a variance, not {iterates}")
+            raise InputError(f"iterates must be at least 2, for a variance, not {iterates}")
         self.rank, self.start, self.scale, self.iterates = rank, start, checks.positive("scale", scale), iterates
         self._names = [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
         if not self._names:
-            raise ValueError("module has no parameter that requires a gradient, so there is nothing to collect")
+            raise InputError("module has no parameter that requires a gradient, so there is nothing to collect")
         weights = self._weights()
         # Frozen parameters rather than buffers: DDP sends all buffers at every step, and these are alike on all ranks.
         self.mean = nn.Parameter(torch.zeros_like(weights), requires_grad=False)
@@ -83,7 +83,7 @@ class SWAG(Deterministic):
     def begin(self, steps: int) -> None:
         """Forget the iterates of an earlier training, and collect those of the `steps` to come."""
         if not math.isfinite(steps):
-            raise ValueError("steps must be finite: SWAG collects from a fraction of the training on; set max_epochs")
+            raise InputError("steps must be finite: SWAG collects from a fraction of the training on; set max_epochs")
         self._note(0, int(steps), 0)
 
     def after_step(self) -> None:
