@@ -90,6 +90,8 @@ def main(mode, folder):
         Path(folder, f"gradient{fabric.global_rank}.json").write_text(json.dumps(gathered_gradient(fabric)))
         trained(Path(folder, "gathered"), "calibration.gather=true")
         trained(Path(folder, "dropout"), "posterior.family=mc_dropout")
+        for family in ("swag", "laplace"):
+            trained(Path(folder, family), f"posterior.family={family}")
         kill_after(9)
     trained(killed)
 

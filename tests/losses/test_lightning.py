@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant import MeanField, Objective, losses
 from calibrant.losses.lightning import ObjectiveStep
-from calibrant.posteriors import Deterministic, EpochEnd
+from calibrant.posteriors import SWAG, Deterministic, EpochEnd, Laplace
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
@@ -70,3 +70,12 @@ def test_an_ordinary_network_and_the_hooks_of_a_posterior(tmp_path: Path) -> Non
     fit(counting, Objective(48), LOADER, tmp_path)
     assert counting.steps == 6
     assert counting.rows == ((1, 2, 48), (2, 2, 48))
+
+
+def test_swag_collects_and_laplace_is_fitted(tmp_path: Path) -> None:
+    swag = SWAG(nn.Linear(4, 2), start=0.0, iterates=3)
+    fit(swag, Objective(48), LOADER, tmp_path)
+    assert swag.progress.tolist() == [6, 6, 3]
+    laplace = Laplace(nn.Linear(4, 2))
+    fit(laplace, Objective(48), LOADER, tmp_path)
+    assert float(laplace.std.min()) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from pathlib import Path
@@ -16,8 +17,9 @@ from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy import load
 from calibrant.deploy.deploying import predictor_of
-from calibrant.posteriors import Ensemble, EpochEnd, MCDropout, MeanField, Posterior, TrainingContext
+from calibrant.posteriors import SWAG, Ensemble, EpochEnd, Laplace, MCDropout, MeanField, Posterior, TrainingContext
 from calibrant.training import TrainingData, Workspace, open_data
+from calibrant.training.passes import training_part
 
 sys.path.insert(0, str(Path(__file__).parent))
 import test_resume as resume
@@ -32,6 +34,8 @@ FAST = (
     "outliers.max_points=64",
     "selector.steps=20",
 )
+SWAG_RUN = ("posterior.family=swag", "posterior.options.rank=3", "backbone.name=cnn-2")
+LAPLACE_RUN = ("posterior.family=laplace",)
 DROPOUT = ("posterior.family=mc_dropout", "posterior.options.rate=0.25")
 
 
@@ -56,10 +60,13 @@ def workspace(data: TrainingData, out: Path | None, *overrides: str, network: nn
     return Workspace(data, load_settings("embedded", overrides=(*FAST, *overrides)), out, network=network)
 
 
-def test_mc_dropout_in_all_kinds_of_bayesian_schemes(data: TrainingData, tmp_path: Path) -> None:
-    space = workspace(data, tmp_path, *DROPOUT)
+@pytest.mark.parametrize(("overrides", "family"), [(DROPOUT, MCDropout), (SWAG_RUN, SWAG), (LAPLACE_RUN, Laplace)])
+def test_families_without_divergence_in_all_kinds_of_bayesian_schemes(
+    data: TrainingData, tmp_path: Path, overrides: tuple[str, ...], family: type[Posterior]
+) -> None:
+    space = workspace(data, tmp_path, *overrides)
     found = space.train("BNN", "CBNN-OCM", "SCBNN-OCM")
-    assert isinstance(space.model("BNN"), MCDropout)
+    assert isinstance(space.model("BNN"), family)
     assert all(not name.startswith("train_kl") for name in space.history("CBNN-OCM")[0])
     ensemble = space.ensemble("CBNN-OCM")
     assert len(ensemble) == 3
@@ -119,6 +126,67 @@ def test_killed_in_both_stages_mc_dropout_ends_with_the_same_bytes(tmp_path: Pat
     resume.kill_within(tmp_path / "parts", "fit-CBNN", 2, *DROPOUT)
     resume.kill_within(tmp_path / "parts", "fine-tune-CBNN-OCM", 3, *DROPOUT)
     assert resume.final(resume.workspace(tmp_path / "parts", *DROPOUT)) == whole
+
+
+@pytest.mark.parametrize("overrides", [SWAG_RUN, LAPLACE_RUN])
+def test_stopped_while_collecting_and_while_finishing_the_result_has_the_same_bytes(
+    data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    def crash(*_: object) -> None:
+        raise resume.CrashError
+
+    overrides = (*overrides, "engine.checkpoint_steps=1", "finetune.batch_size=16")
+    whole = resume.final(workspace(data, tmp_path / "whole", *overrides))
+    for steps in (3, 3, 5):  # of eight in each stage; the last one is in the second
+        with monkeypatch.context() as patched:
+            resume.stop_after(patched, steps, crash)
+            with pytest.raises(resume.CrashError):
+                workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM")
+    with monkeypatch.context() as patched:
+        patched.setattr(Posterior, "finish", crash)
+        patched.setattr(Laplace, "finish", crash)
+        with pytest.raises(resume.CrashError):
+            workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM")
+    assert resume.final(workspace(data, tmp_path / "parts", *overrides)) == whole
+
+
+def test_swag_collects_anew_when_fine_tuning_and_its_members_have_their_own_statistics(data: TrainingData) -> None:
+    space = workspace(data, None, *SWAG_RUN, "posterior.options.iterates=3", "finetune.batch_size=16")
+    fitted, tuned = space.model("BNN"), space.model("BNN-OCM")
+    assert isinstance(fitted, SWAG)
+    assert isinstance(tuned, SWAG)
+    assert fitted.progress.tolist() == [8, 8, 3]
+    assert tuned.progress.tolist() == [8, 8, 3]
+    assert not torch.equal(fitted.mean, tuned.mean)
+    stacked = space.ensemble("BNN-OCM").stacked()
+    statistics = [name for name in stacked if name.endswith("running_mean")]
+    assert statistics
+    assert not torch.equal(stacked[statistics[-1]][0], stacked[statistics[-1]][1])
+    again = space.ensemble("BNN-OCM").stacked()
+    assert all(torch.equal(value, again[name]) for name, value in stacked.items())
+    assert space.history("BNN")[-1]["validation_accuracy"] > 0
+    assert space.validation("BNN-OCM")["accuracy"] > 0
+
+
+def test_laplace_is_fitted_to_all_training_data_after_the_last_epoch_or_without_any(
+    data: TrainingData,
+) -> None:
+    space = workspace(data, None, *LAPLACE_RUN, "calibration.share=0.25", "augmentation.padding=2")
+    fitted, tuned = space.model("CBNN"), space.model("CBNN-OCM")
+    for model in (fitted, tuned):
+        assert isinstance(model, Laplace)
+        again = copy.deepcopy(model)
+        again.std.zero_()
+        train, rest = training_part(space.data, Scheme.parse("CBNN"), space.settings)
+        assert (len(train), 0 if rest is None else len(rest)) == (48, 16)
+        again.finish([train.take(torch.arange(48))])
+        torch.testing.assert_close(again.std, model.std)
+    assert not torch.equal(fitted.std, tuned.std)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model = workspace(data, None, *LAPLACE_RUN, "fit.epochs=0", network=network).model("BNN")
+    assert isinstance(model, Laplace)
+    assert float(model.std.min()) > 0
+    assert torch.equal(model.module.module[1].weight, network[1].weight)
 
 
 class Snapshots(Posterior):
@@ -201,12 +269,16 @@ def test_the_family_in_the_documentation_trains_as_written(data: TrainingData) -
     assert not torch.equal(model.average.module.head.weight, model.module.module.head.weight)
 
 
-def test_the_estimator_takes_a_family() -> None:
+@pytest.mark.parametrize(
+    ("family", "drawn", "epochs"),
+    [("mc_dropout", "module.2.dropout.mask", 5), ("swag", "module.0.weight", 20), ("laplace", "module.2.weight", 20)],
+)
+def test_the_estimator_takes_a_family(family: str, drawn: str, epochs: int) -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(200, 2, generator=generator)
     network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
     y = X[:, 0] > 0
-    classifier = CalibratedClassifier(network, "BNN", posterior="mc_dropout", members=5, epochs=5).fit(X, y)
-    assert classifier.get_params()["posterior"] == "mc_dropout"
-    assert classifier.predictor_.ensemble.members.names == ["module.2.dropout.mask"]
+    classifier = CalibratedClassifier(network, "BNN", posterior=family, members=5, epochs=epochs).fit(X, y)
+    assert classifier.get_params()["posterior"] == family
+    assert classifier.predictor_.ensemble.members.names[0] == drawn
     assert classifier.score(X, y) > 0.9

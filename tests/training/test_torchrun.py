@@ -52,6 +52,13 @@ def test_mc_dropout_ends_alike_on_both_ranks(runs):
     assert first[0]["state"]["module.module.head.dropout.units"] == [4.0]
 
 
+@pytest.mark.parametrize(("family", "fitted"), [("swag", "squares"), ("laplace", "std")])
+def test_families_fitted_to_the_iterates_or_after_training_end_alike_on_both_ranks(runs, family, fitted):
+    first, second = ranks(runs / family)
+    assert first == second
+    assert all(max(stage["state"][fitted]) > 0 for stage in first)
+
+
 def weights(folder):
     return load_file(next(folder.glob("stages/fine-tune-CBNN-OCM-*/model.safetensors")))
 

@@ -37,7 +37,9 @@ class ObjectiveStep:
         return terms["loss"]
 
     def on_train_start(self) -> None:
-        """Call the posterior's hook after every step of an optimizer."""
+        """Call the posterior's hooks: one now, unless training is resumed, and one after every step of an optimizer."""
+        if self.trainer.global_step == 0:
+            posterior_in(self.network).begin(self.trainer.estimated_stepping_batches)
         for optimizer in self.trainer.optimizers:
             optimizer.register_step_post_hook(lambda *_: posterior_in(self.network).after_step())
 
@@ -45,6 +47,10 @@ class ObjectiveStep:
         """Call the posterior's hook after every epoch."""
         end = EpochEnd(self.trainer.current_epoch + 1, self.trainer.max_epochs, self._examples)
         posterior_in(self.network).after_epoch(end)
+
+    def on_train_end(self) -> None:
+        """Call the posterior's hook after the last epoch."""
+        posterior_in(self.network).finish(self._examples())
 
     def _examples(self) -> Iterator[tuple[Any, Tensor]]:
         for batch in self.trainer.train_dataloader:

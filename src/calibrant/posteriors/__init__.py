@@ -6,7 +6,19 @@ May import: checks, slots, adapters, predictions.
 from calibrant.posteriors.base import EpochEnd, Posterior, TrainingContext
 from calibrant.posteriors.deterministic import Deterministic
 from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.laplace import Laplace
 from calibrant.posteriors.mc_dropout import MCDropout
 from calibrant.posteriors.mean_field import MeanField
+from calibrant.posteriors.swag import SWAG
 
-__all__ = ["Deterministic", "Ensemble", "EpochEnd", "MCDropout", "MeanField", "Posterior", "TrainingContext"]
+__all__ = [
+    "SWAG",
+    "Deterministic",
+    "Ensemble",
+    "EpochEnd",
+    "Laplace",
+    "MCDropout",
+    "MeanField",
+    "Posterior",
+    "TrainingContext",
+]

@@ -6,13 +6,13 @@ A family is one file with one class:
     class Mine(Posterior): ...
 
 The loop asks for logits at some draws of theta and a divergence or None, for groups of parameters or an optimizer, and
-calls two hooks; what predicts asks for `sample(n, seed)`. A network without any uncertainty is the simplest posterior
+calls its hooks; what predicts asks for `sample(n, seed)`. A network without any uncertainty is the simplest posterior
 (`deterministic.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,9 @@ class Posterior(nn.Module):
         """
         return None
 
+    def begin(self, steps: int) -> None:
+        """Called before a stage of `steps` steps begins; one that is resumed loads its state afterwards."""
+
     def after_step(self) -> None:
         """Called after every step of the optimizer."""
 
@@ -114,12 +117,26 @@ class Posterior(nn.Module):
         alike on all ranks.
         """
 
+    def finish(self, batches: Iterable[Any]) -> None:
+        """Called once after the last epoch, before its validation, and where there is no epoch at all.
+
+        `batches` yields all training examples of the stage, inputs and labels, in order and not augmented, on the
+        device; under `torchrun`, to every rank.
+        """
+
+    def refresh(self, ensemble: Ensemble, batches: Iterable[Any]) -> Ensemble:
+        """`ensemble`, which `sample` drew, with what its members need of training inputs; by default as it is.
+
+        `batches` yields inputs as the stage trained on them, with outliers where it did, in an order drawn by the seed.
+        """
+        return ensemble
+
     def trained_state(self) -> dict[str, Tensor]:
-        """`state_dict()` without the frozen parameters: all that training changes, such as q over the LoRA weights.
+        """`state_dict()` without the module's frozen parameters: all that training changes, as q over LoRA weights.
 
         `load_trained_state` puts it into a posterior of the same network.
         """
-        frozen = {name for name, parameter in self.named_parameters() if not parameter.requires_grad}
+        frozen = {f"module.{name}" for name, value in self.module.named_parameters() if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name not in frozen}
 
     def load_trained_state(self, state: Mapping[str, Tensor]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,8 @@ class Plan:
     """What distinguishes one training stage from another.
 
     `batches(epoch, start)` yields this rank's batches of `epoch` from step `start` on, and must depend on nothing
-    else; `validate()` measures the model after an epoch; `on_epoch(rows)` is told all rows of metrics so far.
+    else; `examples()` yields all training examples; `validate()` measures the model after an epoch; `on_epoch(rows)` is
+    told all rows of metrics so far.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Plan:
     draws: int = 1
     clip_norm: float | None = None
     gather: bool = False
+    examples: Callable[[], Iterable[Any]] = tuple
     validate: Callable[[], dict[str, float]] | None = None
     on_epoch: Callable[[list[EpochRow]], None] | None = None
 
@@ -69,6 +71,7 @@ class Loop:
         self.optimizer = build_optimizer(
             self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta
         )
+        self.posterior.begin(plan.settings.epochs * plan.steps_per_epoch)
         network: Any = Draws(self.posterior, plan.draws)
         if engine.compile:
             # The last batch of an epoch is smaller: two static graphs are faster than one for any size.
@@ -133,6 +136,8 @@ class Loop:
                 " lower the rate or set clip_norm, and start again"
             )
         last, every = self.epoch + 1 == self.plan.settings.epochs, self.plan.settings.validate_every
+        if last:
+            self._finish()
         if self.plan.validate is not None and (last or (every and (self.epoch + 1) % every == 0)):
             row.update({f"validation_{name}": value for name, value in self.plan.validate().items()})
         self.rows.append(row)
@@ -142,8 +147,13 @@ class Loop:
 
     def _untrained(self) -> EpochRow:
         """The metrics of a network that stays as it is."""
+        self._finish()
         found = {} if self.plan.validate is None else self.plan.validate()
         return {"epoch": 0, **{f"validation_{name}": value for name, value in found.items()}}
+
+    def _finish(self) -> None:
+        self.posterior.finish(self.plan.examples())
+        share_buffers(self.model, self.fabric)
 
     def _examples(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and labels of this epoch, once more."""

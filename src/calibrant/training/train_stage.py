@@ -24,6 +24,7 @@ from calibrant.losses.objective import Objective
 from calibrant.slots import build
 from calibrant.training.batching import BatchSource, disjoint_part
 from calibrant.training.loop import EpochRow, Loop, Plan
+from calibrant.training.passes import regularizer_share, training_examples, training_inputs
 from calibrant.training.randomness import derive
 from calibrant.training.snapshots import Saver
 from calibrant.training.training_data import TrainingData
@@ -55,6 +56,7 @@ class StageTask:
             seed=derive(self.seed, "validation") >> 1,
             batch_size=engine.predict_batch_size,
             bins=self.settings.report.bins,
+            inputs=training_inputs(self.data, self.scheme, self.settings, self.fabric.device),
         )
 
 
@@ -86,6 +88,7 @@ def train_stage(task: StageTask) -> list[EpochRow]:
         draws=settings.posterior.draws,
         clip_norm=stage.clip_norm.of(task.scheme.family),
         gather=settings.calibration.gather and task.scheme.calibrated,
+        examples=lambda: training_examples(task.data, task.scheme, settings, task.fabric.device),
         validate=task.validate,
         on_epoch=task.on_epoch,
     )
@@ -114,8 +117,3 @@ def stage_objective(scheme: Scheme, settings: Settings, num_data: int) -> Object
         ocm_weight=fine.gamma if fine else 0.0,
         replaces_cross_entropy=scheme.calibrated and calibration.replaces_cross_entropy,
     )
-
-
-def regularizer_share(scheme: Scheme, settings: Settings) -> float:
-    """The part of the training data that only the regularizer sees."""
-    return settings.calibration.share if scheme.calibrated else 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from lightning_fabric import Fabric
 from torch import nn
@@ -16,19 +19,31 @@ from calibrant.training.training_data import Examples
 
 @torch.no_grad()
 def validate(
-    model: nn.Module, data: Examples, fabric: Fabric, *, members: int, seed: int, batch_size: int = 512, bins: int = 15
+    model: nn.Module,
+    data: Examples,
+    fabric: Fabric,
+    *,
+    members: int,
+    seed: int,
+    batch_size: int = 512,
+    bins: int = 15,
+    inputs: Iterable[Any] = (),
 ) -> dict[str, float]:
-    """Measures of the ensemble of `members` on `data`, computed once over all ranks and equal on all of them."""
-    ensemble = as_posterior(model).sample(members, seed).to(fabric.device)
+    """Measures of the ensemble of `members` on `data`, computed once over all ranks and equal on all of them.
+
+    `inputs` are batches that the model was trained on, for members that need them.
+    """
+    posterior = as_posterior(model)
+    ensemble = posterior.refresh(posterior.sample(members, seed).to(fabric.device), inputs)
     found = torch.zeros(3, len(data), device=fabric.device)  # confidence, correct, -log p_y
     own = torch.arange(fabric.global_rank, len(data), fabric.world_size)
     for index in torch.split(own, batch_size):
-        inputs, target = data.take(index)
+        held_out, target = data.take(index)
         if target is None:
             raise InputError("the validation data has no labels")
         labels = target.to(fabric.device)
         with fabric.autocast():
-            logits = ensemble(move_to(inputs, fabric.device))
+            logits = ensemble(move_to(held_out, fabric.device))
         probabilities = logits.float().softmax(-1).mean(0)
         confidence, predicted = probabilities.max(-1)
         surprise = -probabilities.gather(1, labels[:, None]).squeeze(1).clamp_min(1e-38).log()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lightning_fabric import Fabric
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.distributed import agree, make_fabric
 from calibrant.training.loop import EpochRow
 from calibrant.training.models import check_outputs, fresh_model, input_statistics
+from calibrant.training.passes import training_inputs
 from calibrant.training.predicting import keep_predictions, kept_predictions, predict_sets
 from calibrant.training.progress import row_listener
 from calibrant.training.randomness import derive, seeded
@@ -84,7 +86,9 @@ class Workspace:
 
     def ensemble(self, scheme: Scheme | str) -> Ensemble:
         """The members of `scheme` that predict: `posterior.members` draws, or the one network."""
-        return as_posterior(self.model(scheme)).sample(self.settings.posterior.members, self._members_seed)
+        posterior = as_posterior(self.model(scheme))
+        members = posterior.sample(self.settings.posterior.members, self._members_seed)
+        return posterior.refresh(members, self._training_inputs(scheme))
 
     def predictions(self, scheme: Scheme | str) -> dict[str, Predictions]:
         """Of `validation`, `test` and every OOD set; a selective scheme's with its scores and its selector's output."""
@@ -121,6 +125,7 @@ class Workspace:
                         members=stage.inputs["members"],
                         seed=self._members_seed,
                         bins=self.settings.report.bins,
+                        inputs=self._training_inputs(scheme),
                     )
                     if self.fabric.is_global_zero:
                         stage.finish(found)
@@ -308,6 +313,9 @@ class Workspace:
             stage.finish({"scheme": str(scheme), **rows[-1]}, {MODEL: model.state_dict()}, rows)
             if store is not None:
                 store.clear()
+
+    def _training_inputs(self, scheme: Scheme | str) -> Iterator[Any]:
+        return training_inputs(self.data, _unselective(scheme), self.settings, self.fabric.device)
 
     @property
     def _members_seed(self) -> int:
