@@ -4,9 +4,21 @@ May import: checks, slots, adapters, predictions.
 """
 
 from calibrant.posteriors.base import EpochEnd, Posterior, TrainingContext
+from calibrant.posteriors.deep_ensemble import DeepEnsemble
 from calibrant.posteriors.deterministic import Deterministic
 from calibrant.posteriors.ensemble import Ensemble
+from calibrant.posteriors.ivon import IVON
 from calibrant.posteriors.mc_dropout import MCDropout
 from calibrant.posteriors.mean_field import MeanField
 
-__all__ = ["Deterministic", "Ensemble", "EpochEnd", "MCDropout", "MeanField", "Posterior", "TrainingContext"]
+__all__ = [
+    "IVON",
+    "DeepEnsemble",
+    "Deterministic",
+    "Ensemble",
+    "EpochEnd",
+    "MCDropout",
+    "MeanField",
+    "Posterior",
+    "TrainingContext",
+]

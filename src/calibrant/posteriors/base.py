@@ -82,7 +82,11 @@ class Posterior(nn.Module):
         return self.module(*args, **kwargs)
 
     def logits(self, inputs: Any, draws: int = 1) -> Tensor:
-        """Logits (S, B, C) at S = `draws` draws of theta, wherever they are in the module's output."""
+        """Logits (S, B, C) at S = `draws` draws of theta, wherever they are in the module's output.
+
+        A family whose q is a fixed number of points takes each of them once, whatever `draws` is. The loss is the mean
+        over all S.
+        """
         outputs = [logits_of(self(inputs), inputs) for _ in range(draws)]
         return outputs[0][None] if draws == 1 else torch.stack(outputs)
 
@@ -101,6 +105,10 @@ class Posterior(nn.Module):
         Its state must be tensors and JSON values by parameter, as that of all optimizers of PyTorch. The loop
         multiplies the `lr` that its groups have now by the schedule.
         """
+        return None
+
+    def clipped(self) -> list[list[nn.Parameter]] | None:
+        """Lists of parameters whose gradients are clipped, list by list, where training clips; None: all as one."""
         return None
 
     def after_step(self) -> None:

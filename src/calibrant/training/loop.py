@@ -19,7 +19,7 @@ from calibrant.posteriors.base import EpochEnd
 from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import share_buffers, sum_over_ranks
 from calibrant.training.interrupts import deferred_stop
-from calibrant.training.optimizers import build_optimizer, rate_factor, set_rate
+from calibrant.training.optimizers import build_optimizer, clip_gradients, rate_factor, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.snapshots import Saver, Snapshot
@@ -107,9 +107,7 @@ class Loop:
         terms = loss_terms(self.network, plan.objective, batch, self.fabric, gather=plan.gather)
         self.fabric.backward(terms["loss"])
         if plan.clip_norm is not None:
-            self.fabric.clip_gradients(
-                self.network, self.wrapped_optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False
-            )
+            clip_gradients(self.posterior, self.optimizer, plan.clip_norm, self.fabric)
         self.wrapped_optimizer.step()
         self.wrapped_optimizer.zero_grad()
         self.posterior.after_step()

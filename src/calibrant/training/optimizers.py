@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.config.groups import OptimizerSettings
@@ -39,6 +40,14 @@ def _by_settings(posterior: Posterior, settings: OptimizerSettings, context: Tra
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, lr=settings.rate)
     return torch.optim.SGD(groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov)
+
+
+def clip_gradients(posterior: Posterior, optimizer: torch.optim.Optimizer, norm: float, fabric: Fabric) -> None:
+    """Shorten gradients to `norm` at most: all of them together, or in the lists that the posterior names."""
+    precision = fabric.strategy.precision
+    precision.unscale_gradients(optimizer)
+    for parameters in posterior.clipped() or [list(precision.main_params(optimizer))]:
+        nn.utils.clip_grad_norm_(parameters, norm, error_if_nonfinite=False)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
