@@ -36,6 +36,7 @@ class TrainingContext:
         momentum: of SGD.
         num_data: N, the number of training examples.
         beta: weight of KL(q || p), which is divided by N.
+        steps: number of steps of the stage; None where it is not known.
     """
 
     rate: float
@@ -44,6 +45,7 @@ class TrainingContext:
     momentum: float = 0.0
     num_data: int = 1
     beta: float = 1.0
+    steps: int | None = None
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ class IVON(MeanField):
             training stage, or 1e-4 where this is 0.
         init_std: standard deviation that q starts from; None: a tenth of the root mean square of each tensor's entries.
         momentum: b1, of the gradient.
-        hessian_momentum: b2, of the Hessian: closer to 1 is less noisy, and slower.
+        hessian_momentum: b2, of the Hessian: closer to 1 is less noisy, and slower. None: 1 - 2 / T of a stage of T
+            steps, so that the variances follow over the whole of it, or 0.999 where T is not known.
         prior_mean: m_0, a number, or "init" for the weights that the module has now.
         bayesian: `bayesian(name, owner)` says which parameters are Gaussian; the others are trained by SGD.
         fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each.
@@ -71,7 +72,7 @@ class IVON(MeanField):
         weight_decay: float | None = None,
         init_std: float | None = None,
         momentum: float = 0.9,
-        hessian_momentum: float = 0.9995,
+        hessian_momentum: float | None = None,
         prior_mean: float | Literal["init"] = 0.0,
         bayesian: Predicate = not_normalization,
         fuse: bool = False,
@@ -79,7 +80,7 @@ class IVON(MeanField):
         self.ess = None if ess is None else checks.positive("ess", ess)
         self.weight_decay = None if weight_decay is None else checks.positive("weight_decay", weight_decay)
         for name, value in (("momentum", momentum), ("hessian_momentum", hessian_momentum)):
-            if not 0 <= value < 1:
+            if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name} must lie in [0, 1), not {value}")
         self.momentum, self.hessian_momentum = momentum, hessian_momentum
         super().__init__(module, prior_mean=prior_mean, init_std=init_std, bayesian=bayesian, fuse=fuse)
@@ -95,6 +96,7 @@ class IVON(MeanField):
         """
         if self.ess is None and context.num_data < 2:
             raise ValueError("num_data must be the number of training examples: the variances of q depend on it")
+        following = 0.999 if context.steps is None else 1 - 2 / max(context.steps, 20)
         decay = self.weight_decay or context.weight_decay or DEFAULT_DECAY
         pairs = list(zip(self._means(), self._rhos()))
         own = {id(tensor) for pair in pairs for tensor in pair}
@@ -110,7 +112,7 @@ class IVON(MeanField):
             rate=context.rate,
             ess=self.ess or context.num_data,
             momentum=self.momentum,
-            hessian_momentum=self.hessian_momentum,
+            hessian_momentum=following if self.hessian_momentum is None else self.hessian_momentum,
             centers=self._prior_means(),
         )
 

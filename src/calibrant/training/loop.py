@@ -65,9 +65,9 @@ class Loop:
     ) -> None:
         self.model, self.plan, self.fabric, self.saver, self.progress = model, plan, fabric, saver, progress
         self.posterior = as_posterior(model)
-        objective = plan.objective
+        objective, steps = plan.objective, plan.settings.epochs * plan.steps_per_epoch
         self.optimizer = build_optimizer(
-            self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta
+            self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta, steps=steps
         )
         network: Any = Draws(self.posterior, plan.draws)
         if engine.compile:

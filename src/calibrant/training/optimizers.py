@@ -14,11 +14,12 @@ from calibrant.posteriors.deterministic import as_posterior
 
 
 def build_optimizer(
-    model: nn.Module, settings: OptimizerSettings, *, num_data: int = 1, beta: float = 1.0
+    model: nn.Module, settings: OptimizerSettings, *, num_data: int = 1, beta: float = 1.0, steps: int | None = None
 ) -> torch.optim.Optimizer:
     """The posterior's own optimizer, or SGD or Adam over its groups of parameters.
 
-    `num_data` is N, and `beta` the weight of the KL term, for posteriors whose optimizer needs them.
+    `num_data` is N, `beta` the weight of the KL term, `steps` the number of steps, for posteriors whose optimizer needs
+    them.
     """
     context = TrainingContext(
         rate=settings.rate,
@@ -27,6 +28,7 @@ def build_optimizer(
         momentum=settings.momentum,
         num_data=num_data,
         beta=beta,
+        steps=steps,
     )
     posterior = as_posterior(model)
     optimizer = posterior.optimizer(context) or _by_settings(posterior, settings, context)
