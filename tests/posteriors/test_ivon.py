@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from compilers import FUSE, needs_compiler
+from compilers import FUSE
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -190,7 +190,7 @@ def test_the_variances_follow_over_the_whole_of_a_stage() -> None:
         context = TrainingContext(rate=0.1, num_data=10, steps=steps)
         return float(IVON(nn.Linear(3, 2), hessian_momentum=own).optimizer(context).param_groups[0]["hessian_momentum"])
 
-    assert [momentum(None, 1000), momentum(None, None), momentum(0.5, 1000), momentum(None, 1)] == [
+    assert [momentum(None, 500), momentum(None, None), momentum(0.5, 1000), momentum(None, 1)] == [
         0.998,
         0.999,
         0.5,
@@ -277,11 +277,13 @@ def test_members_differ_by_the_standard_deviations() -> None:
     assert torch.equal(q.sample(3, seed=3).stacked()["weight"], stacked[:3])
 
 
-@needs_compiler
 def test_it_trains_under_torch_compile() -> None:
     torch.manual_seed(0)
     q, x = IVON(nn.Linear(4, 3)), torch.randn(8, 4)
-    optimizer, compiled = q.optimizer(TrainingContext(rate=0.1, num_data=100)), torch.compile(q, fullgraph=True)
+    optimizer, compiled = (
+        q.optimizer(TrainingContext(rate=0.1, num_data=100)),
+        torch.compile(q, fullgraph=True, backend="aot_eager"),
+    )
     before = q.rho["weight"].detach().clone()
     compiled(x).square().mean().backward()
     optimizer.step()

@@ -50,8 +50,8 @@ class IVON(MeanField):
             training stage, or 1e-4 where this is 0.
         init_std: standard deviation that q starts from; None: a tenth of the root mean square of each tensor's entries.
         momentum: b1, of the gradient.
-        hessian_momentum: b2, of the Hessian: closer to 1 is less noisy, and slower. None: 1 - 2 / T of a stage of T
-            steps, so that the variances follow over the whole of it, or 0.999 where T is not known.
+        hessian_momentum: b2, of the Hessian: closer to 1 is less noisy, and slower. None: 1 - 1 / T of a stage of T
+            steps, about as in the paper, so that the variances follow over the whole of it; 0.999 where T is not known.
         prior_mean: m_0, a number, or "init" for the weights that the module has now.
         bayesian: `bayesian(name, owner)` says which parameters are Gaussian; the others are trained by SGD.
         fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each.
@@ -96,7 +96,7 @@ class IVON(MeanField):
         """
         if self.ess is None and context.num_data < 2:
             raise ValueError("num_data must be the number of training examples: the variances of q depend on it")
-        following = 0.999 if context.steps is None else 1 - 2 / max(context.steps, 20)
+        following = 0.999 if context.steps is None else 1 - 1 / max(context.steps, 10)
         decay = self.weight_decay or context.weight_decay or DEFAULT_DECAY
         pairs = list(zip(self._means(), self._rhos()))
         own = {id(tensor) for pair in pairs for tensor in pair}
