@@ -90,6 +90,8 @@ def main(mode, folder):
         Path(folder, f"gradient{fabric.global_rank}.json").write_text(json.dumps(gathered_gradient(fabric)))
         trained(Path(folder, "gathered"), "calibration.gather=true")
         trained(Path(folder, "dropout"), "posterior.family=mc_dropout")
+        trained(Path(folder, "ivon"), "posterior.family=ivon", "fit.clip_norm=1")
+        trained(Path(folder, "networks"), "posterior.family=deep_ensemble", "posterior.options.size=2", "fit.epochs=1")
         kill_after(9)
     trained(killed)
 

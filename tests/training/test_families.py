@@ -133,10 +133,6 @@ def test_killed_in_both_stages_mc_dropout_ends_with_the_same_bytes(tmp_path: Pat
     assert resume.final(resume.workspace(tmp_path / "parts", *DROPOUT)) == whole
 
 
-class Stopped(Exception):
-    """What ends a training in the middle."""
-
-
 @pytest.mark.parametrize("family", ["deep_ensemble", "ivon"])
 @pytest.mark.parametrize("steps", [3, 10])
 def test_interrupted_in_either_stage_a_family_ends_with_the_same_bytes(
@@ -145,12 +141,12 @@ def test_interrupted_in_either_stage_a_family_ends_with_the_same_bytes(
     overrides = (*FAMILIES[family], "engine.checkpoint_steps=1", "fit.clip_norm=1", "backbone.name=cnn-2")
 
     def stop() -> None:
-        raise Stopped
+        raise resume.CrashError
 
     whole = workspace(data, tmp_path / "whole", *overrides).model("CBNN-OCM").state_dict()
     with monkeypatch.context() as patched:
         resume.stop_after(patched, steps, stop)
-        with pytest.raises(Stopped):
+        with pytest.raises(resume.CrashError):
             workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM")
     assert list((tmp_path / "parts").rglob("checkpoint-*"))
     resumed = workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM").state_dict()

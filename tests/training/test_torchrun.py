@@ -52,6 +52,14 @@ def test_mc_dropout_ends_alike_on_both_ranks(runs):
     assert first[0]["state"]["module.module.head.dropout.units"] == [4.0]
 
 
+@pytest.mark.parametrize("name", ["ivon", "networks"])
+def test_other_families_end_alike_on_both_ranks(runs, name):
+    first, second = ranks(runs / name)
+    assert first == second
+    spread = {value for n, values in first[0]["state"].items() if "rho" in n for value in values}
+    assert len(spread) > 50 if name == "ivon" else not spread
+
+
 def weights(folder):
     return load_file(next(folder.glob("stages/fine-tune-CBNN-OCM-*/model.safetensors")))
 
