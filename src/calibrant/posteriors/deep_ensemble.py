@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.calling import call, called_with
 from calibrant.adapters.compiled import usable
 from calibrant.adapters.outputs import logits_of
@@ -52,12 +53,12 @@ class DeepEnsemble(Posterior):
     def __init__(self, module: nn.Module, *, size: int = 5, fresh: Start | bool = True) -> None:
         super().__init__(module)
         if size < 1:
-            raise ValueError(f"size must be at least 1, not {size}")
+            raise InputError(f"size must be at least 1, not {size}")
         start = fresh if callable(fresh) else self._anew if fresh else self._nearby
         self.others = nn.ModuleList(usable(start(k)) for k in range(1, size))
         shapes = [{name: value.shape for name, value in network.state_dict().items()} for network in self.networks()]
         if any(other != shapes[0] for other in shapes):
-            raise ValueError("fresh must build networks of the architecture of module: their parameters differ")
+            raise InputError("fresh must build networks of the architecture of module: their parameters differ")
 
     def networks(self) -> list[nn.Module]:
         """The M networks."""
@@ -91,7 +92,7 @@ class DeepEnsemble(Posterior):
                 continue
             reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
             if reset is None:
-                raise ValueError(
+                raise InputError(
                     f"module has the layer {name or type(layer).__name__}, which has no reset_parameters() to start the"
                     " other members anew: add it, set fresh=False to start near the weights of module, or pass"
                     " fresh=FUNCTION, which builds the network of member k"

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.posteriors.base import TrainingContext
 from calibrant.posteriors.mean_field import MeanField, Predicate, not_normalization
 from calibrant.slots import register
@@ -81,7 +81,7 @@ class IVON(MeanField):
         self.weight_decay = None if weight_decay is None else checks.positive("weight_decay", weight_decay)
         for name, value in (("momentum", momentum), ("hessian_momentum", hessian_momentum)):
             if value is not None and not 0 <= value < 1:
-                raise ValueError(f"{name} must lie in [0, 1), not {value}")
+                raise InputError(f"{name} must lie in [0, 1), not {value}")
         self.momentum, self.hessian_momentum = momentum, hessian_momentum
         super().__init__(module, prior_mean=prior_mean, init_std=init_std, bayesian=bayesian, fuse=fuse)
 
@@ -95,7 +95,7 @@ class IVON(MeanField):
         average step is as long as SGD's.
         """
         if self.ess is None and context.num_data < 2:
-            raise ValueError("num_data must be the number of training examples: the variances of q depend on it")
+            raise InputError("num_data must be the number of training examples: the variances of q depend on it")
         following = 0.999 if context.steps is None else 1 - 1 / max(context.steps, 10)
         decay = self.weight_decay or context.weight_decay or DEFAULT_DECAY
         pairs = list(zip(self._means(), self._rhos()))
@@ -157,7 +157,7 @@ class OnlineNewton(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """One step of all parameters that have gradients."""
         if closure is not None:
-            raise ValueError("closure must be None: the gradients of a step belong to the draw that made them")
+            raise InputError("closure must be None: the gradients of a step belong to the draw that made them")
         for index, group in enumerate(self.param_groups):
             if group["reference"] is None:
                 for parameter in group["params"]:
