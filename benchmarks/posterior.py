@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Row, best_of
 from calibrant.backbones import MLP, WideResNet
+from calibrant.posteriors.base import TrainingContext
+from calibrant.posteriors.ivon import IVON
 from calibrant.posteriors.mean_field import MeanField
 
 
@@ -31,6 +33,22 @@ def _steps(
     return bayesian, deterministic
 
 
+def _trainings(
+    build: Callable[[], nn.Module], x: Tensor, y: Tensor, *, fuse: bool = False
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A step of IVON and one of SGD with momentum, both with the step of the optimizer."""
+    q, net = IVON(build(), fuse=fuse), build()
+    pairs = (q, q.optimizer(TrainingContext(rate=1e-4, num_data=50_000)))
+    plain = (net, torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9))
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return lambda: step(*pairs), lambda: step(*plain)
+
+
 def rows() -> Iterator[Row]:
     """The rows of this file."""
     images, labels = torch.randn(128, 3, 32, 32), torch.randint(100, (128,))
@@ -43,6 +61,12 @@ def rows() -> Iterator[Row]:
         detail = f"{1e3 * a:.1f} ms / {1e3 * b:.1f} ms"
         what = f"Bayesian step / deterministic, MLP 784-1200-1200-10, batch 64, {name}"
         yield Row(what, a / b, goal, "lower", detail)
+
+    a, b = best_of(5, *_trainings(lambda: WideResNet(40, 2, 100), images, labels))
+    yield Row("IVON step / SGD step, WRN-40-2, batch 128", a / b, 1.05, "lower", f"{a:.2f} s / {b:.2f} s")
+    a, b = best_of(100, *_trainings(lambda: MLP(784, 10, hidden=(1200, 1200)), flat, digits, fuse=True))
+    what = "IVON step / SGD step, MLP 784-1200-1200-10, batch 64, fuse=True"
+    yield Row(what, a / b, 2.0, "lower", f"{1e3 * a:.1f} ms / {1e3 * b:.1f} ms")
 
     net = WideResNet(16, 1, 100)
     ensemble, batches = MeanField(net).sample(20), [images] * 2

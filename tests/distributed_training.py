@@ -92,6 +92,8 @@ def main(mode, folder):
         trained(Path(folder, "dropout"), "posterior.family=mc_dropout")
         for family in ("swag", "laplace"):
             trained(Path(folder, family), f"posterior.family={family}")
+        trained(Path(folder, "ivon"), "posterior.family=ivon", "fit.clip_norm=1")
+        trained(Path(folder, "networks"), "posterior.family=deep_ensemble", "posterior.options.size=2", "fit.epochs=1")
         kill_after(9)
     trained(killed)
 

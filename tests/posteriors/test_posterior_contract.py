@@ -36,8 +36,12 @@ def q(request: pytest.FixtureRequest) -> Posterior:
 def test_logits_have_the_draws_first_and_a_scalar_divergence_or_none(q: Posterior) -> None:
     logits = q.logits(torch.randn(5, 4), 3)
     assert logits.shape[1:] == (5, 3)
-    assert len(logits) in (1, 3)
-    assert q.logits(torch.randn(5, 4)).shape == (1, 5, 3)
+    points = q.logits(torch.randn(5, 4))
+    assert points.shape[1:] == (5, 3)
+    if len(points) == 1:
+        assert len(logits) in (1, 3)
+    else:  # a fixed number of points, which are all members that there are
+        assert len(points) == len(logits) == len(q.sample(100))
     kl = q.kl()
     assert kl is None or (kl.dim() == 0 and float(kl.detach()) >= 0)
     logits.sum().backward()
@@ -49,7 +53,12 @@ def test_every_trainable_parameter_is_in_one_group(q: Posterior) -> None:
     listed = [id(p) for group in groups for p in group["params"]]
     assert sorted(listed) == sorted(id(p) for p in q.parameters() if p.requires_grad)
     assert all({"params", "lr", "weight_decay"} <= set(group) for group in groups)
-    assert q.optimizer(TrainingContext(rate=0.1)) is None
+    own = q.optimizer(TrainingContext(rate=0.1, num_data=100))
+    if own is not None:
+        assert sorted(id(p) for group in own.param_groups for p in group["params"]) == sorted(listed)
+        assert all(group["lr"] == 0.1 for group in own.param_groups)
+    for parameters in q.clipped() or []:
+        assert {id(p) for p in parameters} <= set(listed)
 
 
 @torch.no_grad()

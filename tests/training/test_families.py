@@ -17,7 +17,7 @@ from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy import load
 from calibrant.deploy.deploying import predictor_of
-from calibrant.posteriors import SWAG, Ensemble, EpochEnd, Laplace, MCDropout, MeanField, Posterior, TrainingContext
+from calibrant.posteriors import SWAG, DeepEnsemble, Ensemble, EpochEnd, Laplace, MeanField, Posterior, TrainingContext
 from calibrant.training import TrainingData, Workspace, open_data
 from calibrant.training.passes import training_part
 
@@ -37,6 +37,14 @@ FAST = (
 SWAG_RUN = ("posterior.family=swag", "posterior.options.rank=3", "backbone.name=cnn-2")
 LAPLACE_RUN = ("posterior.family=laplace",)
 DROPOUT = ("posterior.family=mc_dropout", "posterior.options.rate=0.25")
+FAMILIES = {
+    "mc_dropout": DROPOUT,
+    "swag": SWAG_RUN,
+    "laplace": LAPLACE_RUN,
+    "ivon": ("posterior.family=ivon",),
+    "deep_ensemble": ("posterior.family=deep_ensemble", "posterior.options.size=3"),
+}
+every_family = pytest.mark.parametrize("family", sorted(FAMILIES))
 
 
 @pytest.fixture
@@ -60,13 +68,11 @@ def workspace(data: TrainingData, out: Path | None, *overrides: str, network: nn
     return Workspace(data, load_settings("embedded", overrides=(*FAST, *overrides)), out, network=network)
 
 
-@pytest.mark.parametrize(("overrides", "family"), [(DROPOUT, MCDropout), (SWAG_RUN, SWAG), (LAPLACE_RUN, Laplace)])
-def test_families_without_divergence_in_all_kinds_of_bayesian_schemes(
-    data: TrainingData, tmp_path: Path, overrides: tuple[str, ...], family: type[Posterior]
-) -> None:
-    space = workspace(data, tmp_path, *overrides)
+@every_family
+def test_a_family_in_all_kinds_of_bayesian_schemes(family: str, data: TrainingData, tmp_path: Path) -> None:
+    space = workspace(data, tmp_path, *FAMILIES[family])
     found = space.train("BNN", "CBNN-OCM", "SCBNN-OCM")
-    assert isinstance(space.model("BNN"), family)
+    assert type(space.model("BNN")) is slots.lookup("posterior", family)
     assert all(not name.startswith("train_kl") for name in space.history("CBNN-OCM")[0])
     ensemble = space.ensemble("CBNN-OCM")
     assert len(ensemble) == 3
@@ -81,6 +87,11 @@ def test_families_without_divergence_in_all_kinds_of_bayesian_schemes(
     assert torch.equal(again.probabilities, decision.probabilities)
     assert torch.equal(again.accepted, decision.accepted)
     torch.testing.assert_close(decision.acceptance, found["SCBNN-OCM"]["validation"].selection, rtol=1e-3, atol=1e-3)
+    if family != "mc_dropout":  # whose export is tested beside it
+        plain = predictor_of(space, "BNN", space.selection("BNN"))
+        plain.export(tmp_path / "predictor.pt2", inputs)
+        program = torch.export.load(tmp_path / "predictor.pt2").module()
+        torch.testing.assert_close(program(inputs)[2], plain(inputs).probabilities)
 
 
 def test_keys_count_the_family_and_its_options_unless_they_are_the_default(data: TrainingData) -> None:
@@ -189,6 +200,50 @@ def test_laplace_is_fitted_to_all_training_data_after_the_last_epoch_or_without_
     assert torch.equal(model.module.module[1].weight, network[1].weight)
 
 
+@pytest.mark.parametrize("family", ["deep_ensemble", "ivon"])
+@pytest.mark.parametrize("steps", [3, 10])
+def test_interrupted_in_either_stage_a_family_ends_with_the_same_bytes(
+    family: str, steps: int, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = (*FAMILIES[family], "engine.checkpoint_steps=1", "fit.clip_norm=1", "backbone.name=cnn-2")
+
+    def stop() -> None:
+        raise resume.CrashError
+
+    whole = workspace(data, tmp_path / "whole", *overrides).model("CBNN-OCM").state_dict()
+    with monkeypatch.context() as patched:
+        resume.stop_after(patched, steps, stop)
+        with pytest.raises(resume.CrashError):
+            workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM")
+    assert list((tmp_path / "parts").rglob("checkpoint-*"))
+    resumed = workspace(data, tmp_path / "parts", *overrides).model("CBNN-OCM").state_dict()
+    assert all(torch.equal(value, whole[name]) for name, value in resumed.items())
+
+
+def test_every_network_of_a_deep_ensemble_starts_as_an_ordinary_one_and_the_first_is_trained_as_one(
+    data: TrainingData,
+) -> None:
+    space = workspace(data, None, *FAMILIES["deep_ensemble"])
+    fresh = space._fresh(Scheme.parse("BNN"))
+    assert isinstance(fresh, DeepEnsemble)
+    for k, network in enumerate(fresh.networks()):
+        alone = space.with_settings(f"seed={k}")._fresh(Scheme.parse("FNN")).state_dict()
+        assert all(torch.equal(value, alone[name]) for name, value in network.state_dict().items())
+    first, ordinary = space.model("BNN").networks()[0].state_dict(), space.model("FNN").state_dict()
+    for name, value in ordinary.items():
+        torch.testing.assert_close(first[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_deep_ensemble_of_a_trained_network_starts_near_it(data: TrainingData) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    space = workspace(data, None, *FAMILIES["deep_ensemble"], "fit.epochs=0", network=network)
+    weights = [one.module[1].weight.detach() for one in space.model("BNN").networks()]
+    assert torch.equal(weights[0], network[1].weight)
+    assert 0 < float((weights[1] - weights[0]).std()) < 0.2 * float(weights[0].std())
+    other = space.with_settings("fit.epochs=1")._fresh(Scheme.parse("BNN"))
+    assert float((other.networks()[1].module[1].weight.detach() - weights[0]).std()) > float(weights[0].std())
+
+
 class Snapshots(Posterior):
     """From outside: averages its weights after every step, counts epochs, steps by an optimizer of its own."""
 
@@ -282,3 +337,7 @@ def test_the_estimator_takes_a_family(family: str, drawn: str, epochs: int) -> N
     assert classifier.get_params()["posterior"] == family
     assert classifier.predictor_.ensemble.members.names[0] == drawn
     assert classifier.score(X, y) > 0.9
+    for family, members in (("ivon", 7), ("deep_ensemble", 5)):
+        classifier = CalibratedClassifier(network, "BNN", posterior=family, members=7, epochs=5).fit(X, y)
+        assert len(classifier.predictor_.ensemble) == members
+        assert classifier.score(X, y) > 0.9

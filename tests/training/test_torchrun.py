@@ -59,6 +59,14 @@ def test_families_fitted_to_the_iterates_or_after_training_end_alike_on_both_ran
     assert all(max(stage["state"][fitted]) > 0 for stage in first)
 
 
+@pytest.mark.parametrize("name", ["ivon", "networks"])
+def test_other_families_end_alike_on_both_ranks(runs, name):
+    first, second = ranks(runs / name)
+    assert first == second
+    spread = {value for n, values in first[0]["state"].items() if "rho" in n for value in values}
+    assert len(spread) > 50 if name == "ivon" else not spread
+
+
 def weights(folder):
     return load_file(next(folder.glob("stages/fine-tune-CBNN-OCM-*/model.safetensors")))
 

@@ -37,6 +37,7 @@ class TrainingContext:
         momentum: of SGD.
         num_data: N, the number of training examples.
         beta: weight of KL(q || p), which is divided by N.
+        steps: number of steps of the stage; None where it is not known.
     """
 
     rate: float
@@ -45,6 +46,7 @@ class TrainingContext:
     momentum: float = 0.0
     num_data: int = 1
     beta: float = 1.0
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,11 @@ class Posterior(nn.Module):
         return self.module(*args, **kwargs)
 
     def logits(self, inputs: Any, draws: int = 1) -> Tensor:
-        """Logits (S, B, C) at S = `draws` draws of theta, wherever they are in the module's output."""
+        """Logits (S, B, C) at S = `draws` draws of theta, wherever they are in the module's output.
+
+        A family whose q is a fixed number of points takes each of them once, whatever `draws` is. The loss is the mean
+        over all S.
+        """
         outputs = [logits_of(self(inputs), inputs) for _ in range(draws)]
         return outputs[0][None] if draws == 1 else torch.stack(outputs)
 
@@ -106,6 +112,10 @@ class Posterior(nn.Module):
 
     def begin(self, steps: int) -> None:
         """Called before a stage of `steps` steps begins; one that is resumed loads its state afterwards."""
+
+    def clipped(self) -> list[list[nn.Parameter]] | None:
+        """Lists of parameters whose gradients are clipped, list by list, where training clips; None: all as one."""
+        return None
 
     def after_step(self) -> None:
         """Called after every step of the optimizer."""

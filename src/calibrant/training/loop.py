@@ -19,7 +19,7 @@ from calibrant.posteriors.base import EpochEnd
 from calibrant.posteriors.deterministic import as_posterior
 from calibrant.training.distributed import share_buffers, sum_over_ranks
 from calibrant.training.interrupts import deferred_stop
-from calibrant.training.optimizers import build_optimizer, rate_factor, set_rate
+from calibrant.training.optimizers import build_optimizer, clip_gradients, rate_factor, set_rate
 from calibrant.training.progress import TrainingBar
 from calibrant.training.randomness import derive, seeded
 from calibrant.training.snapshots import Saver, Snapshot
@@ -67,9 +67,9 @@ class Loop:
     ) -> None:
         self.model, self.plan, self.fabric, self.saver, self.progress = model, plan, fabric, saver, progress
         self.posterior = as_posterior(model)
-        objective = plan.objective
+        objective, steps = plan.objective, plan.settings.epochs * plan.steps_per_epoch
         self.optimizer = build_optimizer(
-            self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta
+            self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta, steps=steps
         )
         self.posterior.begin(plan.settings.epochs * plan.steps_per_epoch)
         network: Any = Draws(self.posterior, plan.draws)
@@ -110,9 +110,7 @@ class Loop:
         terms = loss_terms(self.network, plan.objective, batch, self.fabric, gather=plan.gather)
         self.fabric.backward(terms["loss"])
         if plan.clip_norm is not None:
-            self.fabric.clip_gradients(
-                self.network, self.wrapped_optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False
-            )
+            clip_gradients(self.posterior, self.optimizer, plan.clip_norm, self.fabric)
         self.wrapped_optimizer.step()
         self.wrapped_optimizer.zero_grad()
         self.posterior.after_step()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -33,36 +35,60 @@ def fresh_model(
 
     Its weights are the same for all schemes.
     """
+    fresh: Callable[[int], nn.Module] | bool = settings.backbone.weights is None and settings.fit.epochs > 0
     if network is not None:
         network = copy.deepcopy(usable(network))
     else:
-        shape = input_shape(train)
-        with seeded(derive(settings.seed, "network")):
-            network = backbones.build(settings.backbone.name, shape, class_count(train))
+        network = _backbone(train, settings, settings.seed)
         if settings.backbone.weights is not None:
             backbones.load_weights(network, settings.backbone.weights)
-    model = assemble(network, scheme, settings, statistics)
+        elif fresh:
+            fresh = partial(_member, train, settings, statistics)
+    model = assemble(network, scheme, settings, statistics, fresh)
     if settings.engine.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
 
 
 def assemble(
-    network: nn.Module, scheme: Scheme, settings: Settings, statistics: tuple[Tensor, Tensor] | None
+    network: nn.Module,
+    scheme: Scheme,
+    settings: Settings,
+    statistics: tuple[Tensor, Tensor] | None,
+    fresh: Callable[[int], nn.Module] | bool = True,
 ) -> nn.Module:
     """The model of `scheme` around `network`: it takes raw inputs, normalized by `statistics` (mean, std) if given.
 
-    A Bayesian scheme's is a posterior of the family in the settings, any other one's the network.
+    A Bayesian scheme's is a posterior of the family in the settings, any other one's the network. `fresh` is where
+    further networks of a family that has several start (`posteriors.deep_ensemble`).
     """
-    model = network if statistics is None else Normalize(network, *statistics)
-    return _posterior(model, settings) if scheme.bayesian else model
+    model = _normalized(network, statistics)
+    if not scheme.bayesian:
+        return model
+    with seeded(derive(settings.seed, "posterior")):
+        return _posterior(model, settings, fresh)
 
 
-def _posterior(model: nn.Module, settings: Settings) -> nn.Module:
+def _backbone(train: Examples, settings: Settings, seed: int) -> nn.Module:
+    """The backbone of the settings, untrained, as a run with `seed` starts from it."""
+    with seeded(derive(seed, "network")):
+        return backbones.build(settings.backbone.name, input_shape(train), class_count(train))
+
+
+def _member(train: Examples, settings: Settings, statistics: tuple[Tensor, Tensor] | None, k: int) -> nn.Module:
+    """The untrained network k of several: where an ordinary network of a run with the seed + k starts."""
+    return _normalized(_backbone(train, settings, settings.seed + k), statistics)
+
+
+def _normalized(network: nn.Module, statistics: tuple[Tensor, Tensor] | None) -> nn.Module:
+    return network if statistics is None else Normalize(network, *statistics)
+
+
+def _posterior(model: nn.Module, settings: Settings, fresh: Callable[[int], nn.Module] | bool) -> nn.Module:
     """The family's posterior of `model`; settings that are options of the family, too, are its defaults."""
     chosen = settings.posterior
     init_std = chosen.prior_std if chosen.init_std is None else chosen.init_std
-    general = {"prior_std": chosen.prior_std, "init_std": init_std, "fuse": settings.engine.fuse}
+    general = {"prior_std": chosen.prior_std, "init_std": init_std, "fuse": settings.engine.fuse, "fresh": fresh}
     known = options_of("posterior", chosen.family)
     options = {name: value for name, value in general.items() if name in known}
     posterior: nn.Module = build("posterior", chosen.family, {**options, **chosen.options}, model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 
 from calibrant.config.groups import OptimizerSettings
@@ -13,11 +14,12 @@ from calibrant.posteriors.deterministic import as_posterior
 
 
 def build_optimizer(
-    model: nn.Module, settings: OptimizerSettings, *, num_data: int = 1, beta: float = 1.0
+    model: nn.Module, settings: OptimizerSettings, *, num_data: int = 1, beta: float = 1.0, steps: int | None = None
 ) -> torch.optim.Optimizer:
     """The posterior's own optimizer, or SGD or Adam over its groups of parameters.
 
-    `num_data` is N, and `beta` the weight of the KL term, for posteriors whose optimizer needs them.
+    `num_data` is N, `beta` the weight of the KL term, `steps` the number of steps, for posteriors whose optimizer needs
+    them.
     """
     context = TrainingContext(
         rate=settings.rate,
@@ -26,6 +28,7 @@ def build_optimizer(
         momentum=settings.momentum,
         num_data=num_data,
         beta=beta,
+        steps=steps,
     )
     posterior = as_posterior(model)
     optimizer = posterior.optimizer(context) or _by_settings(posterior, settings, context)
@@ -39,6 +42,14 @@ def _by_settings(posterior: Posterior, settings: OptimizerSettings, context: Tra
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, lr=settings.rate)
     return torch.optim.SGD(groups, lr=settings.rate, momentum=settings.momentum, nesterov=settings.nesterov)
+
+
+def clip_gradients(posterior: Posterior, optimizer: torch.optim.Optimizer, norm: float, fabric: Fabric) -> None:
+    """Shorten gradients to `norm` at most: all of them together, or in the lists that the posterior names."""
+    precision = fabric.strategy.precision
+    precision.unscale_gradients(optimizer)
+    for parameters in posterior.clipped() or [list(precision.main_params(optimizer))]:
+        nn.utils.clip_grad_norm_(parameters, norm, error_if_nonfinite=False)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
