@@ -26,8 +26,8 @@ from experiment_labs import TINY as TINY_LAB
 from PIL import Image
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
-PASSING = re.compile(r"\.lock$|^\..*\.(tmp|old)$|^attempts$")
-"""Names of locks, of notes on processes, and of what a killed process was about to write, which are no results."""
+PASSING = re.compile(r"\.lock$|^attempts$")
+"""Names of locks and of notes on processes, which are no results."""
 FEW = [*TINY_OPTIONS, "-o", "data.train=96", "-o", "data.test=50", "-o", "report.resamples=10"]
 LAB_OPTIONS = [part for override in TINY_LAB for part in ("-o", override)]
 PRELOADED = ["calibrant.cli", "calibrant.deploy.pipeline", "calibrant.deploy.reporting", "calibrant.audit",

@@ -13,11 +13,7 @@ from calibrant.deploy.saving import load
 from calibrant.runs.stages import StoredStage
 
 # Their readers are being bounded in a change of its own, which removes this mark.
-AWAITED = pytest.mark.xfail(strict=False, reason="zlib.error and csv errors are not sentences yet")
-EVERY = [
-    pytest.param(reader, id=name, marks=[AWAITED] if name in ("metrics-csv", "evaluation") else [])
-    for name, reader in READERS.items()
-]
+EVERY = [pytest.param(reader, id=name) for name, reader in READERS.items()]
 CONTENT = {"cifar-pickle", "spec"}  # readers of bytes, which somebody else has read from a file
 
 
