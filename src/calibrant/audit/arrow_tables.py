@@ -29,7 +29,9 @@ class ArrowTable(Table):
     def batches(self, wanted: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[tuple[Any, float]]:
         """Record batches of about `rows` rows, with the share of the table that was read."""
 
-    def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
+    def parts(
+        self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str], loose: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
         """Rows without a label are left out while columns still have their types."""
         import pyarrow as pa
 
@@ -41,7 +43,9 @@ class ArrowTable(Table):
                     kept = np.intersect1d(kept, np.flatnonzero(_flat(batch.column(name).is_valid())))
                 if len(kept) < size:
                     batch = batch.take(pa.array(kept))
-                columns = {name: self._values(batch.column(name), name, first + kept) for name in wanted}
+                columns = {
+                    name: self._values(batch.column(name), name, first + kept, loose=name in loose) for name in wanted
+                }
                 if size:
                     yield TablePart(columns, kept, size, done)
                 first += size
@@ -68,9 +72,9 @@ class ArrowTable(Table):
         except ValueError:
             return _array(column.slice(0, 1))
 
-    def _values(self, column: Any, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def _values(self, column: Any, name: str, rows: NDArray[np.int64], *, loose: bool) -> NDArray[Any]:
         """A column as an array, (n,) or for lists of equal length (n, C)."""
-        if column.null_count:
+        if column.null_count and not loose:
             row = rows[np.flatnonzero(_flat(column.is_null()))[0]]
             raise ValueError(f"{self.where} has no value in column {name!r} of row {row}; fill it in or remove the row")
         try:
@@ -266,7 +270,5 @@ def _flat(column: Any) -> NDArray[Any]:
     if types.is_string(kind) or types.is_large_string(kind):
         coded = column.dictionary_encode()
         texts = np.array([*coded.dictionary.to_pylist(), None], object)
-        values: NDArray[Any] = texts[_flat(coded.indices.fill_null(len(texts) - 1))]
-        return values
-    values = column.to_numpy(zero_copy_only=False)
-    return values
+        return np.asarray(texts[_flat(coded.indices.fill_null(len(texts) - 1))])
+    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -36,7 +36,9 @@ class NpzTable(Table):
         self.names = tuple(name.removesuffix(".npy") for name in names)
         self.checked_names()
 
-    def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
+    def parts(
+        self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str], loose: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
         """Blocks of at most 131,072 rows, and of 64 MB per array."""
         with _opened(self.path) as archive:
             members = [_Member.of(archive, self.path, name) for name in wanted]
