@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant.audit.breakdown import Breakdown, Group
+from calibrant.audit.breakdown import Breakdown, GroupDraw
 from calibrant.audit.cells import Accumulator
 from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
@@ -214,9 +214,9 @@ class _Said:
 
 def _lead(evaluation: Evaluation) -> str:
     """What the page is about, in one sentence."""
-    far = " and ".join(f"{outcome.total:,} of {name}" for name, outcome in evaluation.ood.items())
-    outliers = f", beside {far} that it should not answer" if far else ""
-    return f"Which of its {evaluation.id.total:,} labeled predictions could have been trusted{outliers}."
+    far = ", ".join(f"{name}: {outcome.total:,}" for name, outcome in evaluation.ood.items())
+    outliers = f", and are outliers ({far}) recognized" if far else ""
+    return f"How far can the confidence of these {evaluation.id.total:,} predictions be trusted{outliers}?"
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class _Reading:
     outcome: Predictions
     leaders: list[Leaders]
     names: Names
-    group: Group
+    group: GroupDraw
     draw: Reservoir | None
 
     @classmethod
@@ -242,7 +242,7 @@ class _Reading:
         draw: Reservoir | None = None,
     ) -> _Reading:
         layout = find_layout(table, wishes, like=like)
-        cells, names, group = Accumulator(bins), Names(), Group(layout.classes)
+        cells, names, group = Accumulator(bins), Names(), GroupDraw(layout.classes)
         leaders = [Leaders("mistake"), Leaders("rejected", "least")] if like is None else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)

@@ -69,7 +69,7 @@ def code_of(found: Findings, command: str | None) -> Iterator[str]:
     name, read = next(((name, read) for name, read in _trusting(found)), (None, ()))
     if name is not None:
         yield "from calibrant import Trust"
-        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # Predictions with these scores"
+        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # calibrated, with these scores"
         yield f"trust.threshold({COVERAGE}); trust.accept(confidence, scores)"
 
 
@@ -149,10 +149,10 @@ def _outliers(name: str, size: int, found: Paired, best: str, read: tuple[str, .
     key = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
     base, other = (100 * found.values[f"{system}: {key}"] for system in ("recalibrated", "score"))
     yield (
-        f"With 80 % of the ID inputs answered, a threshold on the recalibrated confidence answers"
-        f" {_through(found, 'recalibrated', size)} of the {size:,} outliers of {name}, and one on the score that tells"
-        f" them apart best, {best}, answers {_through(found, 'score', size)}; in a stream of which half are such"
-        f" outliers, {base:.1f} % and {other:.1f} % of the answers are wrong."
+        f"In a stream of which half are outliers like those of {name}, with 80 % of the ID inputs answered, {base:.1f}"
+        f" % of the answers are wrong with a threshold on the recalibrated confidence, which answers"
+        f" {_through(found, 'recalibrated', size)} of the {size:,} outliers, and {other:.1f} % with one on the score"
+        f" that tells these outliers apart best, {best}. It answers {_through(found, 'score', size)} of them."
     )
     if f"trust: {key}" not in found.values:
         lack = (
@@ -168,10 +168,10 @@ def _outliers(name: str, size: int, found: Paired, best: str, read: tuple[str, .
     rare = _to(100 * found.values[f"recalibrated: {ten}"], 100 * found.values[f"trust: {ten}"])
     verdict = "lowers" if change.high < 0 else "does not measurably lower"
     yield (
-        f"Trust {verdict} the wrong answers: it answers {_through(found, 'trust', size)} of the {size:,} outliers at"
-        f" the same coverage, so that {100 * found.values[f'trust: {key}']:.1f} % of the answers are wrong"
-        f" ({_signed(change, 100, 1)} points), and with 10 % outliers {rare} %; it was fitted to outliers of the same"
-        " kind, and others may gain less."
+        f"Trust {verdict} the wrong answers: to {100 * found.values[f'trust: {key}']:.1f} %"
+        f" ({_signed(change, 100, 1)} points), and with 10 % outliers {rare} %. At the same coverage it answers"
+        f" {_through(found, 'trust', size)} of the {size:,} outliers; it was fitted to outliers of the same kind, and"
+        " others may gain less."
     )
 
 

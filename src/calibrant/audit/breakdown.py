@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.audit.class_table import ClassRow, ClassTable, class_table
+from calibrant.audit.class_table import ClassTable, class_table
 from calibrant.audit.columns import Rows, class_text
 from calibrant.audit.sample import Reservoir
 from calibrant.audit.slices import SliceTable, slices
@@ -74,7 +74,7 @@ class Breakdown:
                 yield _confusion_section(self.classes)
 
 
-class Group:
+class GroupDraw:
     """Collects what a breakdown needs while a table is read: a sample of at most 50,000 rows."""
 
     def __init__(self, classes: Sequence[str]) -> None:
@@ -135,7 +135,7 @@ def _class_section(table: ClassTable) -> Section:
             _pair(row.recall),
             _pair(row.precision),
             _share(row.confidence),
-            _signed(row),
+            _points(row.gap),
         )
         for row in table.worst[:SHOWN]
     ]
@@ -159,7 +159,7 @@ def _slice_section(table: SliceTable) -> Section:
     rows = [
         (
             f"{one.column} = {one.value}", one.count, _pair(one.accuracy), _share(one.confidence), _points(one.gap),
-            "stands out" if one.stands_out else "within chance", f"{one.adjusted:.2g}",
+            "stands out" if one.stands_out else "within chance", _p_value(one.adjusted),
         )
         for one in table.slices[:SHOWN]
     ]  # fmt: skip
@@ -170,12 +170,12 @@ def _slice_section(table: SliceTable) -> Section:
     return Section("Slices", told, heads, rows, place="groups")
 
 
-def _signed(row: ClassRow) -> tuple[str, str]:
-    return _points(row.gap)
+def _p_value(value: float) -> tuple[str, str]:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}", ""
 
 
-def _share(value: float) -> str | None:
-    return None if np.isnan(value) else f"{100 * value:.1f}"
+def _share(value: float) -> tuple[str, str] | None:
+    return None if np.isnan(value) else (f"{100 * value:.1f}", "")
 
 
 def _pair(value: Interval) -> tuple[str, str]:

@@ -21,7 +21,7 @@ def remedy_sections(found: Remedies) -> Iterator[Section]:
     """What to do, with the code that does it, then a table for each kind of remedy."""
     told = [sentence for sentence in found.sentences if sentence not in found.limits]
     if told:
-        yield Section("What to do", told, code="\n".join(found.code))
+        yield Section("What to do", told, code="\n".join(_commented(found.code)))
     changed = [row for row in found.rows if row.remedy in NAMES]
     if changed:
         yield _recalibrations(changed)
@@ -30,6 +30,16 @@ def remedy_sections(found: Remedies) -> Iterator[Section]:
         yield _thresholds(thresholds)
     for name, size in found.outliers.items():
         yield _outliers(name, size, [row for row in found.rows if row.ood == name])
+
+
+def _commented(code: Sequence[str]) -> Iterator[str]:
+    """The command apart from the lines of Python."""
+    for number, line in enumerate(code):
+        if line.startswith("calibrant "):
+            yield "# in the shell"
+        elif number == 0 or code[number - 1].startswith("calibrant "):
+            yield "# in Python"
+        yield line
 
 
 def _recalibrations(rows: Sequence[RemedyRow]) -> Section:
@@ -45,13 +55,24 @@ def _recalibrations(rows: Sequence[RemedyRow]) -> Section:
         *(measure if measure in ("log loss", "Brier score") else f"{measure}, %" for measure in measures),
     ]
     told = "On rows that it was not fitted to; below each value, the change with its 95 % interval. A dash: no change."
-    return Section("What recalibration gains", [told], heads, table)
+    return Section("What recalibration gains, in numbers", [told], heads, table, folded=True)
 
 
 def _thresholds(rows: Sequence[RemedyRow]) -> Section:
-    table = [(row.measure, f"{100 * row.before:.1f}", _changed(row)) for row in rows]
-    told = "Thresholds were chosen on other rows than they are measured on; below each value, the change."
-    return Section("What a threshold on the confidence gains", [told], ("Measure", "Without, %", "With, %"), table)
+    table = [(row.measure, (f"{100 * row.before:.1f}", ""), _with(row)) for row in rows]
+    told = (
+        "Thresholds were chosen on other rows than they are measured on; below each value, its 95 % interval or change."
+    )
+    heads = ("Measure", "Without, %", "With, %")
+    return Section("What a threshold on the confidence gains, in numbers", [told], heads, table, folded=True)
+
+
+def _with(row: RemedyRow) -> _Cell:
+    """A coverage with its own interval, because without a threshold it is 1; an error with its change."""
+    if row.better == "lower":
+        return _changed(row)
+    low, high = (100 * min(max(row.before + end, 0), 1) for end in (row.difference.low, row.difference.high))
+    return f"{100 * row.after:.1f}", f"{low:.1f} to {high:.1f}" if low < high else ""
 
 
 def _outliers(name: str, size: int, rows: Sequence[RemedyRow]) -> Section:
@@ -71,7 +92,7 @@ def _outliers(name: str, size: int, rows: Sequence[RemedyRow]) -> Section:
         " in points: of the recalibrated confidence beside the confidence as it is, of all else beside the recalibrated"
         " confidence."
     )
-    return Section(f"Outliers: {name}", [told], heads, table)
+    return Section(f"What helps against outliers like those of {name}, in numbers", [told], heads, table, folded=True)
 
 
 def _value(measure: str, value: float) -> str:
