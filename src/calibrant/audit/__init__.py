@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant.audit.advice import without_outputs
 from calibrant.audit.breakdown import Breakdown, GroupDraw
 from calibrant.audit.cells import Accumulator
 from calibrant.audit.column_search import find_layout
@@ -180,7 +181,7 @@ class _Said:
         if inside.draw is None:
             return None
         drawn = {key: reading.draw.sample() for key, reading in outside.items() if reading.draw is not None}
-        command = self.commands[0] if self.commands else None
+        command = without_outputs(self.commands[0], inside.layout.table.where) if self.commands else None
         return measure_remedies(inside.draw.sample(), drawn, resampling=self.how, bins=self.bins, command=command)
 
     def _write(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from calibrant.audit.outliers_answered import COVERAGE, FEWEST_OUTLIERS, SHARES
 from calibrant.audit.paired import Paired
@@ -71,6 +73,19 @@ def code_of(found: Findings, command: str | None) -> Iterator[str]:
         yield "from calibrant import Trust"
         yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # calibrated, with these scores"
         yield f"trust.threshold({COVERAGE}); trust.accept(confidence, scores)"
+
+
+def without_outputs(command: str, table: str) -> str:
+    """The command line of an audit without what it was to write or print, and with the table by its name.
+
+    >>> without_outputs("calibrant audit a/preds.csv --json --write-calibrator c.json --label y", "a/preds.csv")
+    'calibrant audit preds.csv --label y'
+    """
+    parts = shlex.split(command)
+    dropped = {place for place, part in enumerate(parts) if part in ("--json", "--write-calibrator")}
+    dropped |= {place + 1 for place, part in enumerate(parts) if part == "--write-calibrator"}
+    kept = [part for place, part in enumerate(parts) if place not in dropped]
+    return shlex.join([Path(part).name if part == table else part for part in kept])
 
 
 def _trusting(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
