@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.audit.advice import without_outputs
 from calibrant.audit.breakdown import Breakdown, GroupDraw
 from calibrant.audit.cells import Accumulator
@@ -104,7 +105,7 @@ class Audit:
             writable_file(Path(page))  # before hours of reading, not after
         _check_bins(bins)
         if tolerated_error is not None and not 0 <= tolerated_error <= 1:
-            raise ValueError(f"tolerated_error must be a share from 0 to 1, not {tolerated_error}")
+            raise InputError(f"tolerated_error must be a share from 0 to 1, not {tolerated_error}")
         wishes = Wishes.of(columns, positive, classes, percent, detectors, slices)
         role: str | None = None
         if is_table(predictions) and logits is None:
@@ -129,7 +130,7 @@ class Audit:
         """
         for needed in ("predict_proba", "classes_"):
             if not hasattr(classifier, needed):
-                raise ValueError(
+                raise InputError(
                     f"classifier has no {needed}; give a fitted one that has, or audit(labels, probabilities)"
                 )
         says, far = classifier.predict_proba, None
@@ -145,7 +146,7 @@ audit = Audit()
 
 def _check_bins(bins: int) -> None:
     if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
-        raise ValueError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
+        raise InputError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class _Reading:
                 progress(rows.done, cells.rows)
         outcome = cells.outcome() if table.record is None else table.record.numpy()
         if like is not None and (_selection(like.table) is None) != (_selection(table) is None):
-            raise ValueError("ood and the labeled predictions must both have a selection, or neither: it decides")
+            raise InputError("ood and the labeled predictions must both have a selection, or neither: it decides")
         return cls(layout, cells, outcome, leaders, names, group, draw)
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.errors import GateFailed, resumable
 
@@ -113,7 +114,7 @@ def command(
     columns = {"confidence": confidence, "probabilities": probabilities, "logits": logits, "score": score}
     columns |= {"label": label, "predicted": predicted, "correct": correct}
     if write_calibrator is not None and not remedies:
-        raise ValueError("--write-calibrator needs the remedies: leave out --no-remedies")
+        raise InputError("--write-calibrator needs the remedies: leave out --no-remedies")
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
     for file in (page, write_calibrator):
         if file is not None:
@@ -173,7 +174,7 @@ def _share(text: str | None) -> float | None:
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise ValueError(f"--tolerated-error must be a share such as 0.02 or 2%, not {text!r}") from None
+        raise InputError(f"--tolerated-error must be a share such as 0.02 or 2%, not {text!r}") from None
 
 
 def _by(text: str) -> By:
@@ -187,7 +188,7 @@ def _classes(text: str | None) -> Sequence[str] | int:
         return ()
     if text.isdigit():
         if int(text) < 2:
-            raise ValueError(f"--classes must be at least 2, or the names of the classes, not {text}")
+            raise InputError(f"--classes must be at least 2, or the names of the classes, not {text}")
         return int(text)
     return [name.strip() for name in text.split(",")]
 
