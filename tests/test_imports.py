@@ -63,12 +63,13 @@ def test_what_measures_is_imported_without_torch(room: str) -> None:
     assert not heavy & set(loaded)
 
 
-def test_a_table_is_audited_without_torch(tmp_path: Path) -> None:
+def test_a_table_is_audited_without_torch_and_pandas(tmp_path: Path) -> None:
     table, ood = tmp_path / "predictions.csv", tmp_path / "outliers.csv"
     table.write_text("label,p_0,p_1\n" + "0,0.75,0.25\n1,0.25,0.75\n1,0.625,0.375\n" * 40)
     ood.write_text("p_0,p_1\n" + "0.5,0.5\n0.375,0.625\n" * 40)
-    code = "import sys; from calibrant.audit import audit; audit({!r}, {!r}); print('torch' in sys.modules)"
-    assert run(code.format(str(table), str(ood))).split() == ["False"]
+    heavy = "print({{'torch', 'pandas'}} & {{*sys.modules}})"
+    code = "import sys; from calibrant.audit import audit; audit({!r}, {!r}); " + heavy
+    assert run(code.format(str(table), str(ood))).split() == ["set()"]
     command = (
         "import sys; from calibrant.cli import app; app({!r}, standalone_mode=False); print('torch' in sys.modules)"
     )

@@ -8,7 +8,7 @@ import torch
 
 from calibrant import metrics
 from calibrant.audit.class_table import class_table
-from calibrant.audit.grouped import proportion
+from calibrant.metrics.proportion import proportion
 
 RNG = np.random.default_rng(0)
 PROBABILITIES = RNG.dirichlet(np.ones(4), 400)

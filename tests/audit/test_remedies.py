@@ -285,3 +285,26 @@ def test_calibrated_systems_are_rarely_given_a_remedy(n: int) -> None:
     tables = (table(n, sharp=1.0, seed=seed) for seed in range(100))
     given = [measure_remedies(Sample.of(**columns), resampling=QUICK).best for columns in tables]
     assert sum(best is not None for best in given) <= 5
+
+
+def test_trust_in_an_audit_is_that_of_the_selector() -> None:
+    """Fitted and evaluated in NumPy, because a table needs no torch."""
+    torch = pytest.importorskip("torch")
+    from calibrant.audit.outliers_answered import SHARES, _trust
+    from calibrant.selective import Trust
+
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(300, 3)), rng.normal([2.0, 0.0, -1.0], size=(200, 3))
+    confidence = rng.random(300), rng.random(200)
+    masks = np.arange(300) % 2 == 0, np.arange(200) % 2 == 0
+    names, found = _trust(columns, confidence, masks, ["a", "b", "c"], 0)
+    draw = np.random.default_rng(0)
+    rows = [draw.permutation(np.flatnonzero(mask)) for mask in masks]
+    parts = [torch.from_numpy(part[row]) for part, row in zip(columns, rows)]
+    trust = Trust(SHARES[0], folds=3).fit_arrays(torch.from_numpy(confidence[0][rows[0]]), *parts, ["a", "b", "c"])
+    assert names == trust.names
+    read = ["abc".index(name) for name in names]
+    for share in SHARES:
+        for own, scores, mine in zip(confidence, columns, found[share]):
+            expected = trust.with_share(share).relaxed(torch.from_numpy(own), torch.from_numpy(scores[:, read]))
+            np.testing.assert_allclose(mine, expected.numpy(), rtol=1e-9)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import Visit, needs_browser, opened
+from browser import CONTRAST, Visit, needs_browser, opened
 from synthetic import evaluation
 
 from calibrant import metrics
@@ -272,27 +272,6 @@ def test_inputs_are_shown_with_their_pictures(path: Path, group: list[Evaluation
         row = np.flatnonzero(kept & ~first.correct & (first.confidence == confident))[0]
         rank = np.mean(first.scores["density"] < first.scores["density"][row])
         assert f"density{100 * rank:.0f} %" in page.locator("#mistake li").first.text_content()
-
-
-CONTRAST = """() => {
-  const parse = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
-  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-  const ground = (node) => {
-    for (; node; node = node.parentElement) {
-      const color = parse(getComputedStyle(node).backgroundColor);
-      if (color.length === 3 || color[3] > 0.9) return color;
-    }
-    return [255, 255, 255];
-  };
-  const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  const seen = (node) => node.getClientRects().length && !node.closest("noscript, script, .hidden, option");
-  return [...document.querySelectorAll("body *")].filter((node) => seen(node) && hasText(node)).map((node) => {
-    const style = getComputedStyle(node), inside = node.namespaceURI.endsWith("svg");
-    const pair = [light(parse(inside ? style.fill : style.color)), light(ground(node))].sort((a, b) => b - a);
-    return [(pair[0] + 0.05) / (pair[1] + 0.05), node.tagName + " " + node.textContent.slice(0, 40)];
-  }).filter(([ratio]) => ratio < 4.5);
-}"""  # the texts whose contrast is below AA
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import InputError
+from calibrant.audit.advice import without_outputs
+from calibrant.audit.breakdown import Breakdown, GroupDraw
 from calibrant.audit.cells import Accumulator
 from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
@@ -18,18 +20,21 @@ from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.opening import is_table, labeled_arrays, ood_tables, open_table, wishes_of
 from calibrant.audit.remedies import Remedies, measure_remedies
+from calibrant.audit.remedy_sections import remedy_sections
 from calibrant.audit.result import AuditResult
 from calibrant.audit.roles import ROLES, Wishes
 from calibrant.audit.sample import Reservoir, Sample
 from calibrant.audit.tables import Table
-from calibrant.evaluation import Evaluation, Resampling, coverage_curves, summarize
-from calibrant.files import writable
+from calibrant.evaluation import Evaluation, Resampling, Row, coverage_curves, summarize
+from calibrant.files import writable_file
 from calibrant.predictions import Predictions
-from calibrant.report.page import Example, write_page
+from calibrant.report.page import Example, Section, write_page
 
-__all__ = ["ROLES", "AuditResult", "Progress", "Remedies", "Sample", "audit", "measure_remedies"]
+__all__ = ["ROLES", "AuditResult", "Breakdown", "Progress", "Remedies", "Sample", "audit", "measure_remedies"]
 
 MOST_BINS = 1000
+GOALS = (0.2, 0.1, 0.05, 0.02, 0.01)
+"""Errors that may be tolerated: a page opens at the largest that halves the error of all answers."""
 Progress = Callable[[float, int], None]
 """Called after every block with the share of the table that was read, from 0 to 1, and the number of rows so far."""
 
@@ -49,6 +54,7 @@ class Audit:
         percent: bool = False,
         columns: Mapping[str, str] | None = None,
         detectors: Sequence[str] = (),
+        slices: Sequence[str] = (),
         page: str | Path | None = None,
         name: str | None = None,
         bins: int = 15,
@@ -57,6 +63,7 @@ class Audit:
         progress: Progress | None = None,
         commands: Sequence[str] = (),
         remedies: bool = True,
+        tolerated_error: float | None = None,
     ) -> AuditResult:
         """Measure predictions of any number, in bounded memory: `audit(table)` or `audit(labels, probabilities)`.
 
@@ -78,6 +85,7 @@ class Audit:
             columns: names of columns by role, as in `{"label": "gold"}`, where they are not called as usual; see
                 `ROLES`.
             detectors: columns of outlier scores, larger = more outlying.
+            slices: columns of the labeled table by whose values rows are compared: text as it is, numbers in groups.
             page: where to write the page.
             name: what to call the system.
             bins: number of confidence bins, at most 1,000.
@@ -86,15 +94,19 @@ class Audit:
             progress: called after every block.
             commands: shown on the page.
             remedies: whether to measure what each remedy would gain, on a sample of at most 50,000 rows.
+            tolerated_error: the page opens at the largest coverage with at most this share of wrong answers; by
+                default 20, 10, 5, 2 or 1 %, the largest of these that is at most half of the error of all answers.
 
         >>> result = audit([0, 1, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
         >>> result.rows[0].accuracy.estimate
         0.75
         """
         if page is not None:
-            writable(Path(page).parent)  # before hours of reading, not after
+            writable_file(Path(page))  # before hours of reading, not after
         _check_bins(bins)
-        wishes = Wishes.of(columns, positive, classes, percent, detectors)
+        if tolerated_error is not None and not 0 <= tolerated_error <= 1:
+            raise InputError(f"tolerated_error must be a share from 0 to 1, not {tolerated_error}")
+        wishes = Wishes.of(columns, positive, classes, percent, detectors, slices)
         role: str | None = None
         if is_table(predictions) and logits is None:
             ood = other if ood is None else ood
@@ -108,7 +120,8 @@ class Audit:
         title = name or table.stem
         far = {key: reading.outcome for key, reading in outside.items()}
         evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
-        return _measured(evaluation, inside, outside, bins, coverages, resampling or Resampling(), page, commands)
+        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error)
+        return said.of(evaluation, inside, outside)
 
     def from_estimator(self, classifier: Any, X: Any, y: Any, *, ood: Any = None, **options: Any) -> AuditResult:
         """Measure what a fitted classifier with `predict_proba` and `classes_` says of inputs `X` with labels `y`.
@@ -136,39 +149,76 @@ def _check_bins(bins: int) -> None:
         raise InputError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
 
 
-def _measured(
-    evaluation: Evaluation,
-    inside: _Reading,
-    outside: dict[str, _Reading],
-    bins: int,
-    coverages: Sequence[float],
-    how: Resampling,
-    page: str | Path | None,
-    commands: Sequence[str],
-) -> AuditResult:
-    """Everything that is said about what was read, and the page."""
-    rows = summarize([evaluation], coverages, bins=bins, resampling=how)
-    (curve,) = coverage_curves([evaluation], [1.0], bins=bins)
-    diagram, gap = curve.reliability(0), mean_gap(evaluation.id, how)
-    full = [row for row in rows if row.wanted_coverage == max(coverages)]
-    told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
-    told += diagnose_detectors(evaluation)
-    told += inside.notes + [note for reading in outside.values() for note in reading.notes]
-    todo = None
-    if inside.draw is not None:
+@dataclass(frozen=True)
+class _Said:
+    """Everything that is said about what was read, as the arguments of `audit` want it, and the page."""
+
+    bins: int
+    coverages: Sequence[float]
+    how: Resampling
+    page: str | Path | None
+    commands: Sequence[str]
+    tolerated_error: float | None
+
+    def of(self, evaluation: Evaluation, inside: _Reading, outside: dict[str, _Reading]) -> AuditResult:
+        rows = summarize([evaluation], self.coverages, bins=self.bins, resampling=self.how)
+        (curve,) = coverage_curves([evaluation], [1.0], bins=self.bins)
+        diagram, gap = curve.reliability(0), mean_gap(evaluation.id, self.how)
+        full = [row for row in rows if row.wanted_coverage == max(self.coverages)]
+        told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
+        told += diagnose_detectors(evaluation)
+        told += inside.notes + [note for reading in outside.values() for note in reading.notes]
+        todo, parts = self._remedies(inside, outside), inside.group.breakdown(self.bins)
+        if self.page is not None:
+            shown = {evaluation.system: _examples(evaluation, inside, outside)}
+            self._write(self.page, evaluation, rows, told, shown, todo, parts)
+        exact = inside.cells.exact and all(reading.cells.exact for reading in outside.values())
+        written = None if self.page is None else Path(self.page)
+        return AuditResult(
+            evaluation, rows, told, gap, diagram, exact, written, todo, parts, bins=self.bins, resampling=self.how
+        )
+
+    def _remedies(self, inside: _Reading, outside: dict[str, _Reading]) -> Remedies | None:
+        if inside.draw is None:
+            return None
         drawn = {key: reading.draw.sample() for key, reading in outside.items() if reading.draw is not None}
-        table = Path(inside.layout.table.where).name
-        todo = measure_remedies(inside.draw.sample(), drawn, resampling=how, bins=bins, table=table)
-    if page is not None:
-        shown = {evaluation.system: _examples(evaluation, inside, outside)}
-        heading = f"Audit of {evaluation.system}"
+        command = without_outputs(self.commands[0], inside.layout.table.where) if self.commands else None
+        return measure_remedies(inside.draw.sample(), drawn, resampling=self.how, bins=self.bins, command=command)
+
+    def _write(
+        self,
+        page: str | Path,
+        evaluation: Evaluation,
+        rows: Sequence[Row],
+        told: Sequence[str],
+        examples: Mapping[str, Sequence[Example]],
+        todo: Remedies | None,
+        parts: Breakdown,
+    ) -> None:
+        sections = [*(remedy_sections(todo) if todo is not None else ()), *parts.sections()]
+        limits = [*(todo.limits if todo is not None else ()), *parts.limits]
+        if limits:
+            sections.append(Section("About remedies, classes and slices", limits, place="unknown"))
         write_page(
-            page, [evaluation], title=heading, notes=[*told, *(todo.sentences if todo else ())], commands=commands,
-            examples=shown, summary=rows, bins=bins,
+            page, [evaluation], title=f"Audit of {evaluation.system}", lead=_lead(evaluation), notes=told,
+            commands=self.commands, examples=examples, summary=rows, bins=self.bins, sections=sections,
+            **self._opening(evaluation),
         )  # fmt: skip
-    exact = inside.cells.exact and all(reading.cells.exact for reading in outside.values())
-    written = None if page is None else Path(page)
-    return AuditResult(evaluation, rows, told, gap, diagram, exact, written, todo, bins=bins, resampling=how)
+
+    def _opening(self, evaluation: Evaluation) -> dict[str, Any]:
+        """Where the page opens: at the tolerated error, or where nearly everything is answered if errors are rare."""
+        if self.tolerated_error is not None:
+            return {"tolerated_error": self.tolerated_error}
+        error = 1 - float(evaluation.id.correct @ evaluation.id.weights) / evaluation.id.total
+        goals = [goal for goal in GOALS if goal <= error / 2]
+        return {"tolerated_error": goals[0]} if goals else {"coverage": 0.95 if evaluation.ood else 1.0}
+
+
+def _lead(evaluation: Evaluation) -> str:
+    """What the page is about, in one sentence."""
+    far = ", ".join(f"{name}: {outcome.total:,}" for name, outcome in evaluation.ood.items())
+    outliers = f", and are outliers ({far}) recognized" if far else ""
+    return f"How far can the confidence of these {evaluation.id.total:,} predictions be trusted{outliers}?"
 
 
 @dataclass(frozen=True)
@@ -180,6 +230,7 @@ class _Reading:
     outcome: Predictions
     leaders: list[Leaders]
     names: Names
+    group: GroupDraw
     draw: Reservoir | None
 
     @classmethod
@@ -193,11 +244,13 @@ class _Reading:
         draw: Reservoir | None = None,
     ) -> _Reading:
         layout = find_layout(table, wishes, like=like)
-        cells, names = Accumulator(bins), Names()
+        cells, names, group = Accumulator(bins), Names(), GroupDraw(layout.classes)
         leaders = [Leaders("mistake"), Leaders("rejected", "least")] if like is None else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)
+            if like is None:
+                group.add(rows)
             if draw is not None:
                 draw.add(vars(rows))
             for leader in leaders:
@@ -207,7 +260,7 @@ class _Reading:
         outcome = cells.outcome() if table.record is None else table.record.numpy()
         if like is not None and (_selection(like.table) is None) != (_selection(table) is None):
             raise InputError("ood and the labeled predictions must both have a selection, or neither: it decides")
-        return cls(layout, cells, outcome, leaders, names, draw)
+        return cls(layout, cells, outcome, leaders, names, group, draw)
 
     @property
     def notes(self) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from calibrant.audit.outliers_answered import COVERAGE, FEWEST_OUTLIERS, SHARES
 from calibrant.audit.paired import Paired
@@ -21,7 +23,10 @@ NAMES = {"temperature": "temperature scaling", "isotonic": "isotonic regression"
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """All that was measured; `outliers` by the name of the OOD table: measures, best score, scores that trust read."""
+    """All that was measured; `outliers` by the name of the OOD table: measures, best score, scores that trust read.
+
+    `sizes` is how many outliers were drawn of each.
+    """
 
     sample: Sample
     best: str | None
@@ -29,15 +34,20 @@ class Findings:
     parts: tuple[LossParts, ...]
     thresholds: Paired
     outliers: dict[str, tuple[Paired, str, tuple[str, ...]]]
+    sizes: dict[str, int]
 
 
 def sentences_of(found: Findings) -> Iterator[str]:
-    """What to do, and what cannot be told."""
+    """What to do."""
     yield from _recalibration(found)
     yield _split(found.parts[0])
     yield from _threshold(found)
     for name, (measured, best, read) in found.outliers.items():
-        yield from _outliers(name, measured, best, read)
+        yield from _outliers(name, found.sizes[name], measured, best, read)
+
+
+def limits_of(found: Findings) -> Iterator[str]:
+    """What cannot be told."""
     if len(found.sample) < FEW_ROWS:
         yield f"There are only {len(found.sample)} rows, so small gains cannot be told from chance."
     if len(found.sample) < found.sample.total:
@@ -45,20 +55,37 @@ def sentences_of(found: Findings) -> Iterator[str]:
         yield f"What remedies gain was measured on {size:,} of the {total:,} rows, drawn at random."
 
 
-def code_of(found: Findings, table: str) -> Iterator[str]:
+def code_of(found: Findings, command: str | None) -> Iterator[str]:
     """The command and the lines of Python that apply the best calibrator, or those that fit trust."""
     if found.best is not None:
         values = "logits" if found.sample.logits is not None else "probabilities"
         values = values if found.sample.by_class else "confidence"
-        yield f"calibrant audit {table} --write-calibrator calibrator.json"
+        yield (
+            'result.remedies.write_calibrator("calibrator.json")'
+            if command is None
+            else f"{command} --write-calibrator calibrator.json"
+        )
         yield "from calibrant import calibrators"
         yield 'calibrator = calibrators.load("calibrator.json")'
         yield f"calibrator.{'probabilities' if values == 'logits' else 'of_probabilities'}({values})"
     name, read = next(((name, read) for name, read in _trusting(found)), (None, ()))
     if name is not None:
         yield "from calibrant import Trust"
-        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # Predictions with these scores"
+        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # calibrated, with these scores"
         yield f"trust.threshold({COVERAGE}); trust.accept(confidence, scores)"
+
+
+def without_outputs(command: str, table: str) -> str:
+    """The command line of an audit without what it was to write or print, and with the table by its name.
+
+    >>> without_outputs("calibrant audit a/preds.csv --json --write-calibrator c.json --label y", "a/preds.csv")
+    'calibrant audit preds.csv --label y'
+    """
+    parts = shlex.split(command)
+    dropped = {place for place, part in enumerate(parts) if part in ("--json", "--write-calibrator")}
+    dropped |= {place + 1 for place, part in enumerate(parts) if part == "--write-calibrator"}
+    kept = [part for place, part in enumerate(parts) if place not in dropped]
+    return shlex.join([Path(part).name if part == table else part for part in kept])
 
 
 def _trusting(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -133,14 +160,14 @@ def _threshold(found: Findings) -> Iterator[str]:
         )
 
 
-def _outliers(name: str, found: Paired, best: str, read: tuple[str, ...]) -> Iterator[str]:
+def _outliers(name: str, size: int, found: Paired, best: str, read: tuple[str, ...]) -> Iterator[str]:
     key = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
-    base = 100 * found.values[f"recalibrated: {key}"]
+    base, other = (100 * found.values[f"{system}: {key}"] for system in ("recalibrated", "score"))
     yield (
         f"In a stream of which half are outliers like those of {name}, with 80 % of the ID inputs answered, {base:.1f}"
-        f" % of the answers are wrong with a threshold on the recalibrated confidence, and"
-        f" {100 * found.values[f'score: {key}']:.1f} % with one on the score that tells these outliers apart best,"
-        f" {best}."
+        f" % of the answers are wrong with a threshold on the recalibrated confidence, which answers"
+        f" {_through(found, 'recalibrated', size)} of the {size:,} outliers, and {other:.1f} % with one on the score"
+        f" that tells these outliers apart best, {best}. It answers {_through(found, 'score', size)} of them."
     )
     if f"trust: {key}" not in found.values:
         lack = (
@@ -157,9 +184,15 @@ def _outliers(name: str, found: Paired, best: str, read: tuple[str, ...]) -> Ite
     verdict = "lowers" if change.high < 0 else "does not measurably lower"
     yield (
         f"Trust {verdict} the wrong answers: to {100 * found.values[f'trust: {key}']:.1f} %"
-        f" ({_signed(change, 100, 1)} points), and with 10 % outliers {rare} %; it was fitted to outliers of the same"
-        " kind, and others may gain less."
+        f" ({_signed(change, 100, 1)} points), and with 10 % outliers {rare} %. At the same coverage it answers"
+        f" {_through(found, 'trust', size)} of the {size:,} outliers; it was fitted to outliers of the same kind, and"
+        " others may gain less."
     )
+
+
+def _through(found: Paired, system: str, size: int) -> str:
+    """How many of the outliers a system answers."""
+    return f"{round(found.values[f'{system}: outliers answered'] * size):,}"
 
 
 def _signed(value: Interval, factor: float, digits: int) -> str:
@@ -180,7 +213,7 @@ def _level(threshold: float) -> str:
 
 
 def _percent(value: Interval) -> str:
-    return f"{100 * value.estimate:.1f} % ({100 * max(value.low, 0):.1f} to {100 * value.high:.1f})"
+    return f"{100 * value.shown:.1f} % ({100 * max(value.low, 0):.1f} to {100 * min(value.high, 1):.1f})"
 
 
 def _to(before: float, after: float) -> str:

@@ -19,7 +19,9 @@ class ArrayTable(Table):
         self.columns = {str(key): as_array(str(key), value) for key, value in columns.items()}
         self.where, self.stem, self.names = f"the {name}", name, tuple(self.columns)
 
-    def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
+    def parts(
+        self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str], loose: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
         """Slices of 131,072 rows."""
         chosen = {name: self.columns[name] for name in wanted}
         if len(set(map(len, chosen.values()))) > 1:

@@ -30,7 +30,9 @@ class ArrowTable(Table):
     def batches(self, wanted: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[tuple[Any, float]]:
         """Record batches of about `rows` rows, with the share of the table that was read."""
 
-    def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
+    def parts(
+        self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str], loose: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
         """Rows without a label are left out while columns still have their types."""
         import pyarrow as pa
 
@@ -39,10 +41,12 @@ class ArrowTable(Table):
             for batch, done in self.batches(wanted, numbers, BLOCK_ROWS):
                 size, kept = len(batch), np.arange(len(batch))
                 for name in labels:
-                    kept = np.intersect1d(kept, np.flatnonzero(np.asarray(batch.column(name).is_valid())))
+                    kept = np.intersect1d(kept, np.flatnonzero(_flat(batch.column(name).is_valid())))
                 if len(kept) < size:
                     batch = batch.take(pa.array(kept))
-                columns = {name: self._values(batch.column(name), name, first + kept) for name in wanted}
+                columns = {
+                    name: self._values(batch.column(name), name, first + kept, loose=name in loose) for name in wanted
+                }
                 if size:
                     yield TablePart(columns, kept, size, done)
                 first += size
@@ -69,10 +73,10 @@ class ArrowTable(Table):
         except ValueError:
             return _array(column.slice(0, 1))
 
-    def _values(self, column: Any, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def _values(self, column: Any, name: str, rows: NDArray[np.int64], *, loose: bool) -> NDArray[Any]:
         """A column as an array, (n,) or for lists of equal length (n, C)."""
-        if column.null_count:
-            row = rows[np.flatnonzero(np.asarray(column.is_null()))[0]]
+        if column.null_count and not loose:
+            row = rows[np.flatnonzero(_flat(column.is_null()))[0]]
             raise InputError(f"{self.where} has no value in column {name!r} of row {row}; fill it in or remove the row")
         try:
             return _array(column)
@@ -246,8 +250,26 @@ def _decoded(column: Any) -> Any:
 def _array(column: Any) -> NDArray[Any]:
     """(n,), or for lists (n, C); a ValueError where their lengths differ."""
     if not _is_list(column.type):
-        values: NDArray[Any] = _decoded(column).to_numpy(zero_copy_only=False)
-        return values
-    if hasattr(column, "value_lengths") and len(np.unique(column.value_lengths().to_numpy(False))) > 1:
+        return _flat(_decoded(column))
+    if hasattr(column, "value_lengths") and len(np.unique(_flat(column.value_lengths()))) > 1:
         raise InputError("lists of different lengths")
-    return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), -1)
+    return _flat(column.flatten()).reshape(len(column), -1)
+
+
+def _flat(column: Any) -> NDArray[Any]:
+    """(n,), with NaN or None where there is no value; as of Arrow's `to_numpy`, which would import pandas."""
+    import pyarrow as pa
+
+    types, kind = pa.types, column.type
+    if types.is_boolean(kind) and not column.null_count:
+        return np.from_dlpack(column.cast(pa.uint8())).astype(bool)
+    if types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if types.is_integer(kind) or types.is_floating(kind):
+        known = column.cast(pa.float64()).fill_null(np.nan) if column.null_count else column
+        return np.asarray(np.from_dlpack(known))
+    if types.is_string(kind) or types.is_large_string(kind):
+        coded = column.dictionary_encode()
+        texts = np.array([*coded.dictionary.to_pylist(), None], object)
+        return np.asarray(texts[_flat(coded.indices.fill_null(len(texts) - 1))])
+    return np.asarray(column.to_numpy(zero_copy_only=False))

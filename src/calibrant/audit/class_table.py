@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import InputError, checks
-from calibrant.audit.grouped import calibration_errors, mean_interval, proportion, sums
+from calibrant.audit.grouped import calibration_errors, mean_interval, sums
 from calibrant.metrics import Interval
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.bins import bin_index
 from calibrant.metrics.functional import array
+from calibrant.metrics.proportion import proportion
 
 PAIRS = 10
 

@@ -30,7 +30,8 @@ def find_layout(table: Table, wishes: Wishes, *, like: Layout | None = None) -> 
     count = wishes.classes if isinstance(wishes.classes, int) else len(wishes.classes) or None
     if forecast.kind == "confidence" and correct is None and predicted is None:
         raise InputError(_nothing_predicted(table, forecast.columns[0], str(label), search.labels()))
-    return Layout(table, forecast, label, predicted, correct, wishes.detectors, count, search.notes(forecast))
+    notes = search.notes(forecast)
+    return Layout(table, forecast, label, predicted, correct, wishes.detectors, count, notes, wishes.slices)
 
 
 class ColumnSearch:
@@ -156,7 +157,7 @@ class ColumnSearch:
         """Columns that are called as the labels are, as in a frame of `predict_proba` with `classes_` as columns."""
         labels = self.labels()
         used = {name for role in ("label", "predicted", "correct", "confidence") for name in self.usual(role)}
-        used |= {*self.chosen.values(), *self.wishes.detectors}
+        used |= {*self.chosen.values(), *self.wishes.detectors, *self.wishes.slices}
         free = [n for n, v in self.sample.items() if n not in used and v.ndim == 1 and v.dtype.kind in "fiu"]
         lengths = [len(self.sample[name]) for name in free]
         free = [name for name in free if len(self.sample[name]) == max(lengths)]  # arrays may be of other things

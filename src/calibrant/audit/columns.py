@@ -23,7 +23,7 @@ class Rows:
 
     `start` is how many rows came before, and `rows` (n,) where these stand in the table. `probabilities` (n, C),
     `target` (n,), the position of the label among the classes, and `logits` (n, C) are there where the table tells
-    them; `scores` are detectors' columns.
+    them; `scores` are detectors' columns, and `slices` those that rows are compared by.
     """
 
     start: int
@@ -37,6 +37,7 @@ class Rows:
     target: NDArray[np.int64] | None = None
     logits: NDArray[Any] | None = None
     scores: dict[str, NDArray[Any]] = field(default_factory=dict)
+    slices: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def number(self, position: int) -> int:
         """Where the row at `position` of these stands in the table."""
@@ -68,6 +69,7 @@ class Layout:
     detectors: tuple[str, ...] = ()
     count: int | None = None
     found: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -79,9 +81,10 @@ class Layout:
         """All rows that have a label, block by block; at the end, a confidence that cannot be one is refused."""
         truth = [name for name in (self.correct, self.label) if name is not None]
         asked = [*self.forecast.columns, *self.detectors, *truth, self.predicted]
-        wanted = list(dict.fromkeys(name for name in asked if name is not None))
+        needed = list(dict.fromkeys(name for name in asked if name is not None))
+        loose = [name for name in self.slices if name not in needed]
         numbers = [] if self.table.typed else [*self.forecast.columns, *self.detectors]
-        for block in self.table.blocks(wanted, numbers, truth):
+        for block in self.table.blocks([*needed, *loose], numbers, truth, loose):
             self.tally.rows += len(block.rows)
             self.tally.left_out += block.left_out
             if len(block.rows):
@@ -128,9 +131,11 @@ class Layout:
         if matrix is None and predicted is not None:
             self._note_least(confidence, block.rows, [predicted] if label is None else [predicted, label])
         scores = {name: self._detector(name, block) for name in self.detectors}
+        sliced = {name: self._slice(name, block) for name in self.slices}
         return Rows(
-            block.start, confidence, right, predicted, label, block.done, block.rows, matrix, target, logits, scores
-        )
+            block.start, confidence, right, predicted, label, block.done, block.rows, matrix, target, logits, scores,
+            sliced,
+        )  # fmt: skip
 
     def _note_least(self, confidence: NDArray[Any], rows: NDArray[np.int64], said: Iterable[NDArray[Any]]) -> None:
         least = int(confidence.argmin())
@@ -211,6 +216,14 @@ class Layout:
         if values.ndim != 1 or values.dtype.kind not in "fiub" or not np.isfinite(values).all():
             raise InputError(f"{self.table.where}: column {name!r} of --detector must hold finite numbers in every row")
         return values.astype(np.float64)
+
+    def _slice(self, name: str, block: TableBlock) -> NDArray[Any]:
+        values = block.columns[name]
+        if values.ndim != 1:
+            raise InputError(
+                f"{self.table.where}: column {name!r} of --slice must hold one value for each row, not lists"
+            )
+        return values
 
 
 _TWINS = {"True": "1", "False": "0", "1": "True", "0": "False"}

@@ -64,7 +64,7 @@ def _whole(gap: Interval, row: Row) -> str:
     else:
         verdict = "Overconfident on the whole" if gap.estimate > 0 else "Underconfident on the whole"
     limits = sorted((100 * gap.low, 100 * gap.high))
-    error = f"the ECE is {100 * row.ece.estimate:.1f} % ({100 * row.ece.low:.1f} to {100 * row.ece.high:.1f})"
+    error = f"the ECE is {100 * row.ece.shown:.1f} % ({100 * row.ece.low:.1f} to {100 * row.ece.high:.1f})"
     apart = f"a gap of {100 * gap.estimate:.1f} points ({limits[0]:.1f} to {limits[1]:.1f})"
     return f"{verdict}: it {said}, {apart}; {error}."
 
@@ -102,7 +102,7 @@ def _worst_run(apart: NDArray[np.bool_], weight: NDArray[np.float64]) -> tuple[i
 def _ood(row: Row) -> str:
     if math.isnan(row.detection.estimate):
         return f"The OOD set {row.ood} has too few rows ({row.n_ood}) to say how well it is detected."
-    value, low, high = (100 * v for v in (row.detection.estimate, row.detection.low, row.detection.high))
+    value, low, high = (100 * v for v in (row.detection.shown, row.detection.low, row.detection.high))
     verdict = "is told apart well" if low >= 90 else "is told apart in part" if low > 60 else "is hardly told apart"
     found = f"detection probability {value:.1f} % ({low:.1f} to {high:.1f}), AUROC {100 * row.auroc.estimate:.1f} %"
     return f"OOD data ({row.ood}) {verdict} by confidence: {found}."

@@ -108,4 +108,4 @@ def _fraction(number: str, percent: str) -> float:
 
 def _shown(value: Interval) -> str:
     interval = "" if math.isnan(value.low) else f" ({value.low:.4g} to {value.high:.4g})"
-    return f"{value.estimate:.4g}{interval}"
+    return f"{value.shown:.4g}{interval}"

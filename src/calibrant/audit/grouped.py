@@ -20,20 +20,6 @@ def sums(group: Indices, groups: int, values: NDArray[np.generic] | None = None)
     return np.bincount(group, None if values is None else values.astype(np.float64), minlength=groups).astype(float)
 
 
-def proportion(successes: float, count: float) -> Interval:
-    """A share with the interval of Wilson (1927), which lies in [0, 1] and is not empty at 0 or 1; NaN of no rows.
-
-    >>> proportion(10, 10)
-    Interval(estimate=1.0, low=0.722, high=1.0)
-    """
-    if count == 0:
-        return Interval(np.nan, np.nan, np.nan)
-    share, square = successes / count, _Z**2 / count
-    middle = (share + square / 2) / (1 + square)
-    half = _Z * np.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
-    return Interval(float(share), float(max(min(middle - half, share), 0)), float(min(max(middle + half, share), 1)))
-
-
 def mean_interval(total: float, squares: float, count: float) -> Interval:
     """A mean from the sum and the sum of squares, with its normal interval; without one of fewer than 30 rows."""
     if count == 0:

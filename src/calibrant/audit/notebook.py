@@ -42,7 +42,7 @@ def _cell(measure: DeclaredMeasure, row: Row) -> str:
     if math.isnan(value.estimate):
         return "–"
     limits = "" if math.isnan(value.low) else f" <small>({measure.text(value.low)}–{measure.text(value.high)})</small>"
-    return f"{measure.text(value.estimate)}{unit}{limits}"
+    return f"{measure.text(value.shown)}{unit}{limits}"
 
 
 def _diagram(diagram: ReliabilityDiagram) -> str:

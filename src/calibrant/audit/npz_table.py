@@ -26,7 +26,9 @@ class NpzTable(Table):
             raise InputError(f"{path} holds no arrays (no entry ends in .npy); write it again with numpy.savez")
         self.checked_names()
 
-    def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
+    def parts(
+        self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str], loose: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
         """Blocks of at most 131,072 rows, and of 64 MB per array."""
         with open_npz(self.path) as archive:
             members = [NpzArray.of(archive, self.path, name).check_rows() for name in wanted]

@@ -22,6 +22,7 @@ _FITTED_ROWS = 1000
 _DETECTORS = 4
 _INNER_FOLDS = 3
 _GAMMA, _TOP = 0.1, 100
+_LARGEST = 80.0  # of a log ratio
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 Levels = tuple[Array, Array]
@@ -119,20 +120,19 @@ def _auroc(inside: Array, outside: Array) -> Array:
 def _trust(
     columns: Levels, confidence: Levels, fitting: tuple[Mask, Mask], names: list[str], seed: int
 ) -> tuple[tuple[str, ...], dict[float, Levels]]:
-    """The scores that trust reads, and the trust of all rows for each share of outliers, fitted on `fitting`."""
-    import torch
+    """The scores that trust reads, and the trust of all rows for each share of outliers, fitted on `fitting`.
 
-    from calibrant.selective import Trust
+    As of `selective.Trust`, whose ratio needs no torch.
+    """
+    from calibrant.selective.ratio import fit_ratio
 
     rng = np.random.default_rng(seed)
     rows = [rng.permutation(np.flatnonzero(mask))[:_FITTED_ROWS] for mask in fitting]
-    inside, outside = (torch.from_numpy(part[row]) for part, row in zip(columns, rows))
-    level = torch.from_numpy(confidence[0][rows[0]])
-    trust = Trust(SHARES[0], folds=_INNER_FOLDS, seed=seed).fit_arrays(level, inside, outside, names)
-    read = [names.index(name) for name in trust.names]
+    fitted = fit_ratio(columns[0][rows[0]], columns[1][rows[1]], folds=_INNER_FOLDS, seed=seed)
+    ratios = [fitted.log_ratio(scores) for scores in columns]
     result = {}
     for share in SHARES:
-        rule = trust.with_share(share)
-        pair = [rule.relaxed(part, scores[:, read]).double().numpy() for part, scores in zip(confidence, columns)]
+        odds = (np.clip(ratio, None, _LARGEST) + np.log(share / (1 - share)) for ratio in ratios)
+        pair = [part / (1 + np.exp(each)) for part, each in zip(confidence, odds)]
         result[share] = (pair[0], pair[1])
-    return trust.names, result
+    return tuple(names[column] for column in fitted.chosen), result

@@ -33,7 +33,7 @@ class Paired:
 
     def _interval(self, value: float, draws: Array) -> Interval:
         low, high = limits(value, draws, self.level)
-        return Interval(value, float(low), float(high))
+        return Interval(value, min(float(low), value), max(float(high), value))
 
 
 class Bench:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from calibrant import InputError
-from calibrant.audit.advice import Findings, code_of, sentences_of
+from calibrant.audit.advice import Findings, code_of, limits_of, sentences_of
 from calibrant.audit.outliers_answered import SHARES, measure_outliers
 from calibrant.audit.paired import Paired
 from calibrant.audit.recalibrated import LOSSES, MEASURES, UNCHANGED, LossParts, Recalibrations, recalibrate
@@ -63,10 +63,12 @@ class Remedies:
         rows: every remedy and measure.
         parts: log loss and Brier score, each split into calibration and refinement.
         best: the calibrator to take; None where none gains measurably.
-        sentences: what this means.
+        sentences: what this means, and what cannot be told.
         code: the command and the lines of Python that apply the best remedy.
         size: rows of the sample.
         total: rows of the table.
+        limits: those of the sentences that say what cannot be told.
+        outliers: how many of each OOD table were drawn, by its name.
     """
 
     rows: tuple[RemedyRow, ...]
@@ -77,11 +79,14 @@ class Remedies:
     size: int
     total: int
     _sample: Sample
+    limits: tuple[str, ...] = ()
+    outliers: Mapping[str, int] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         own = {"best": self.best, "sentences": list(self.sentences), "code": list(self.code), "size": self.size}
-        return {**own, "total": self.total, "rows": [row.flat() for row in self.rows]}
+        sizes = {"total": self.total, "outliers": dict(self.outliers)}
+        return {**own, **sizes, "rows": [row.flat() for row in self.rows]}
 
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame."""
@@ -113,7 +118,7 @@ def measure_remedies(
     resampling: Resampling | None = None,
     bins: int = 15,
     folds: int = FOLDS,
-    table: str = "predictions.csv",
+    command: str | None = "calibrant audit predictions.csv",
 ) -> Remedies:
     """Measure by cross-fitting what each remedy would gain.
 
@@ -123,12 +128,12 @@ def measure_remedies(
         resampling: how intervals are made. They are bootstraps of the rows, with the cross-fitted values held fixed.
         bins: of the ECE.
         folds: of the cross-fitting.
-        table: what to call the table in `code`.
+        command: the audit as a command line, for `code`; None: it was called from Python.
     """
     how = resampling or Resampling()
     if len(sample) < FEWEST_ROWS:
         few = f"There are only {len(sample)} rows, too few to tell what a remedy would gain: {FEWEST_ROWS} are needed."
-        return Remedies((), (), None, (few,), (), len(sample), sample.total, sample)
+        return Remedies((), (), None, (few,), (), len(sample), sample.total, sample, (few,))
     sample = sample if sample.by_class else replace(sample, probabilities=None, logits=None)
     changed = recalibrate(sample, how, folds=folds, bins=bins)
     rows = _recalibration_rows(changed)
@@ -136,13 +141,15 @@ def measure_remedies(
     kept = measure_thresholds(sample, how, folds=folds)
     rows += _threshold_rows(kept)
     parts = tuple(changed.parts(measure) for measure in LOSSES)
-    found = Findings(sample, best, changed, parts, kept, {})
+    sizes = {name: len(other) for name, other in (far or {}).items()}
+    found = Findings(sample, best, changed, parts, kept, {}, sizes)
     for name, other in (far or {}).items():
         found.outliers[name] = _measure_far(sample, other, changed, how, folds)
         rows += _outlier_rows(name, found.outliers[name][0])
+    limits = tuple(limits_of(found))
     return Remedies(
-        tuple(rows), parts, best, tuple(sentences_of(found)), tuple(code_of(found, table)), len(sample), sample.total,
-        sample,
+        tuple(rows), parts, best, (*sentences_of(found), *limits), tuple(code_of(found, command)), len(sample),
+        sample.total, sample, limits, sizes,
     )  # fmt: skip
 
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant.audit.breakdown import Breakdown
+from calibrant.audit.class_table import ClassTable
 from calibrant.audit.gate import By, parse_conditions
 from calibrant.audit.notebook import as_html
 from calibrant.audit.remedies import Remedies
+from calibrant.audit.slices import SliceTable
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
 from calibrant.metrics import Interval, ReliabilityDiagram
 
@@ -24,7 +27,7 @@ class AuditResult:
 
     `gap` is mean confidence minus accuracy. `exact` is False where a long table was summed up in cells (see
     `calibrant.audit.cells`). `page` is the HTML file, if one was asked for. `remedies` is what each remedy would
-    gain. In a notebook, the result shows itself.
+    gain, `breakdown` which classes and slices are worst. In a notebook, the result shows itself.
     """
 
     evaluation: Evaluation
@@ -35,8 +38,19 @@ class AuditResult:
     exact: bool
     page: Path | None
     remedies: Remedies | None = None
+    breakdown: Breakdown | None = None
     bins: int = 15
     resampling: Resampling = field(default_factory=Resampling)
+
+    @property
+    def classes(self) -> ClassTable | None:
+        """A row for each class and the most frequent confusions; None where labels or predictions are not known."""
+        return None if self.breakdown is None else self.breakdown.classes
+
+    @property
+    def slices(self) -> SliceTable | None:
+        """The rows by the values of the columns that were named; None if none was."""
+        return None if self.breakdown is None else self.breakdown.slices
 
     def failures(self, conditions: Sequence[str], by: By = "estimate") -> list[str]:
         """A sentence for each of `conditions` that is met, with what was measured; empty if the audit passes.
@@ -79,7 +93,9 @@ class AuditResult:
         return pd.DataFrame(lines, columns=columns).drop_duplicates(["coverage", "ood", "measure"], ignore_index=True)
 
     def _repr_html_(self) -> str:
-        return as_html(self.evaluation.system, self.diagnosis, self.rows, self.diagram)
+        told = [*self.diagnosis, *(self.breakdown.sentences if self.breakdown is not None else ())]
+        todo = () if self.remedies is None else self.remedies.sentences
+        return as_html(self.evaluation.system, [*told, *todo], self.rows, self.diagram)
 
 
 def _of_ood() -> set[str]:

@@ -39,6 +39,7 @@ class Wishes:
         classes: names of the classes in the order of the probabilities, or how many there are.
         percent: whether probabilities are percentages.
         detectors: columns of outlier scores, larger = more outlying.
+        slices: columns by which rows are compared.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Wishes:
     classes: tuple[str, ...] | int = ()
     percent: bool = False
     detectors: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -55,6 +57,7 @@ class Wishes:
         classes: Iterable[Any] | int,
         percent: bool,
         detectors: str | Iterable[str],
+        slices: str | Iterable[str] = (),
     ) -> Wishes:
         """From labels and names of any kind."""
         return cls(
@@ -63,6 +66,7 @@ class Wishes:
             classes if isinstance(classes, int) else tuple(class_text(one) for one in classes),
             percent,
             (detectors,) if isinstance(detectors, str) else tuple(detectors),
+            (slices,) if isinstance(slices, str) else tuple(dict.fromkeys(slices)),
         )
 
 
@@ -95,6 +99,6 @@ def check_wishes(table: Table, wishes: Wishes, roles: tuple[str, ...]) -> None:
                     raise InputError(lacking(table, column))
         elif role in roles and name not in table.names:
             raise InputError(lacking(table, name))
-    for name in wishes.detectors:
+    for name in (*wishes.detectors, *(wishes.slices if "label" in roles else ())):
         if name not in table.names:
             raise InputError(lacking(table, name))

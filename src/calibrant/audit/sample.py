@@ -104,9 +104,12 @@ class Reservoir:
     def add(self, block: Mapping[str, Any]) -> None:
         """Take in some rows: arrays (n,) or (n, C) by the names of a sample's attributes; others are left out."""
         given = {name: block[name] for name in COLUMNS if block.get(name) is not None}
-        given |= {f"scores.{name}": value for name, value in (block.get("scores") or {}).items()}
-        columns = {name: np.asarray(value) for name, value in given.items()}
-        size = len(columns["confidence"])
+        self.draw(given | {f"scores.{name}": value for name, value in (block.get("scores") or {}).items()})
+
+    def draw(self, block: Mapping[str, Any]) -> None:
+        """Take in some rows of columns of any name and kind, the same ones in every block."""
+        columns = {name: np.asarray(value) for name, value in block.items()}
+        size = len(next(iter(columns.values())))
         columns |= {"key": self._rng.random(size), "row": np.arange(self.total, self.total + size)}
         self.total += size
         kept = columns["key"] < self._limit
@@ -114,12 +117,16 @@ class Reservoir:
         if sum(len(part["key"]) for part in self._parts) > 2 * self._most():
             self._shrink()
 
-    def sample(self) -> Sample:
-        """The rows drawn so far."""
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The rows drawn so far, in the order of the table."""
         self._shrink()
         (part,) = self._parts
         order = np.argsort(part["row"])
-        columns = {name: value[order] for name, value in part.items() if name not in ("key", "row")}
+        return {name: value[order] for name, value in part.items() if name not in ("key", "row")}
+
+    def sample(self) -> Sample:
+        """The same as a sample."""
+        columns = self.columns()
         scores = {name[7:]: _floats(columns.pop(name)) for name in list(columns) if name.startswith("scores.")}
         for name, kind in (("correct", np.bool_), ("target", np.int64)):
             if name in columns:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.audit.class_table import flat_record
-from calibrant.audit.grouped import mean_interval, proportion, sums
+from calibrant.audit.grouped import mean_interval, sums
 from calibrant.metrics import Interval
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.functional import Array, Indices, array
+from calibrant.metrics.proportion import proportion
 
 LEAST_ROWS = 30
 GROUPS = 5

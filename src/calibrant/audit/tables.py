@@ -53,19 +53,28 @@ class Table(ABC):
     """What the table was made of, where columns do not hold all of it."""
 
     @abstractmethod
-    def parts(self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str]) -> Iterator[TablePart]:
-        """The `wanted` columns; those in `numbers` must hold numbers; rows without one of `labels` may be missing."""
+    def parts(
+        self, wanted: Sequence[str], numbers: Sequence[str], labels: Sequence[str], loose: Sequence[str] = ()
+    ) -> Iterator[TablePart]:
+        """The `wanted` columns; those in `numbers` must hold numbers; rows without one of `labels` may be missing.
+
+        Columns in `loose` may have no value in some rows, which is NaN or None.
+        """
 
     @abstractmethod
     def head(self, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
         """The first rows of the `wanted` columns, at most 1,000; columns that cannot be read are missing."""
 
     def blocks(
-        self, wanted: Sequence[str], numbers: Sequence[str] = (), labels: Sequence[str] = ()
+        self,
+        wanted: Sequence[str],
+        numbers: Sequence[str] = (),
+        labels: Sequence[str] = (),
+        loose: Sequence[str] = (),
     ) -> Iterator[TableBlock]:
-        """The `wanted` columns of all rows that have a value in every one of `labels`."""
+        """The `wanted` columns of all rows that have a value in every one of `labels`; arguments as of `parts`."""
         start = first = 0
-        for part in self.parts(wanted, numbers, labels):
+        for part in self.parts(wanted, numbers, labels, loose):
             present = np.ones(len(part.kept), bool)
             for name in labels:
                 present &= ~missing(part.columns[name])

@@ -28,6 +28,7 @@ calibrant audit outputs.csv --logits z_                  # columns z_0, z_1, ...
 calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-if "error@0.9 > 2%"   # in CI: exit code 3
 calibrant audit predictions.csv --fail-if "ece > 0.05" --fail-by all --json
 calibrant audit predictions.csv --write-calibrator calibrator.json
+calibrant audit predictions.csv --slice camera --slice age   # where it is worse than elsewhere
 """
 
 
@@ -59,6 +60,12 @@ def command(
     detector: Annotated[
         list[str] | None, _column("An outlier score, larger = more outlying, in all tables; repeatable.")
     ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice", metavar="COLUMN", help="Compare rows by the values of this column, text or numbers; repeatable."
+        ),
+    ] = None,
     classes: Annotated[
         str | None,
         typer.Option(metavar="A,B,C|N", help="The classes in the order of the probabilities, or how many."),
@@ -85,6 +92,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.html", help="The page; default: PREDICTIONS-audit.html here.")
     ] = None,
+    tolerated_error: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="The page opens at the largest coverage with at most this error: 0.02, 2%."),
+    ] = None,
     remedies: Annotated[
         bool, typer.Option("--remedies/--no-remedies", help="Measure what each remedy would gain.")
     ] = True,
@@ -107,9 +118,9 @@ def command(
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
     for file in (page, write_calibrator):
         if file is not None:
-            from calibrant.files import writable
+            from calibrant.files import writable_file
 
-            writable(file.parent)
+            writable_file(file)
     from calibrant.audit import audit
     from calibrant.audit.gate import parse_conditions
 
@@ -123,12 +134,14 @@ def command(
             classes=_classes(classes),
             percent=percent,
             detectors=detector or (),
+            slices=by or (),
             page=page,
             name=name,
             bins=bins,
             progress=show,
             commands=[options.command_line()],
             remedies=remedies,
+            tolerated_error=_share(tolerated_error),
         )
         failures = found.failures(fail_if or (), _by(fail_by))
     if json:
@@ -146,10 +159,22 @@ def command(
 def _print(found: AuditResult) -> None:
     output.print_lines("", *found.diagnosis)
     output.print_results(found.rows)
+    if found.breakdown is not None and found.breakdown.sentences:
+        output.print_lines("", "Where", *found.breakdown.sentences)
     if found.remedies is not None:
         output.print_lines("", "What to do", *found.remedies.sentences, "", *found.remedies.code)
     if found.page is not None:
         output.print_lines(f"The page: {found.page.resolve().as_uri()}")
+
+
+def _share(text: str | None) -> float | None:
+    """A fraction, or a percentage."""
+    if text is None:
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise InputError(f"--tolerated-error must be a share such as 0.02 or 2%, not {text!r}") from None
 
 
 def _by(text: str) -> By:
@@ -174,6 +199,8 @@ def _plain(found: AuditResult) -> dict[str, object]:
     rows = [row.flat() for row in found.rows]
     page = None if found.page is None else str(found.page)
     todo = None if found.remedies is None else found.remedies.plain()
+    parts = None if found.breakdown is None else found.breakdown.plain()
     return {
         "diagnosis": found.diagnosis, "gap": gap, "exact": found.exact, "page": page, "rows": rows, "remedies": todo,
+        "breakdown": parts,
     }  # fmt: skip

@@ -24,7 +24,7 @@ from calibrant.metrics.resampling import seed_shares
 from calibrant.predictions import Predictions
 
 Weights = Sequence[Array]
-Masks = Sequence[NDArray[np.bool_]]
+_Masks = Sequence[NDArray[np.bool_]]
 
 
 class Prepared:
@@ -64,7 +64,7 @@ class Prepared:
             ways.setdefault(one.functional.interval, []).append(one)
         return {way: ([one.measure for one in some], _functional(some, outcomes, masks)) for way, some in ways.items()}
 
-    def _at(self, threshold: float) -> tuple[list[_Ready], list[Predictions], Masks]:
+    def _at(self, threshold: float) -> tuple[list[_Ready], list[Predictions], _Masks]:
         masks = [outcome.acceptance >= threshold for outcome in self.outcomes]
         ready = [_Ready.of(measure, self.outcomes, self.bins, masks) for measure in self.measures]
         return ready, self.outcomes, masks
@@ -88,7 +88,7 @@ class _Ready:
 
     @classmethod
     def of(
-        cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int, masks: Masks | None = None
+        cls, measure: DeclaredMeasure, outcomes: Sequence[Predictions], bins: int, masks: _Masks | None = None
     ) -> _Ready:
         """With `masks` it is known what is accepted; without, it is told by the weights of twice as many rows."""
         places = [1 if measure.ood and name.startswith("ood_") else 0 for name in measure.arrays]
@@ -107,7 +107,7 @@ class _Ready:
         return cls(measure, samples, functional)
 
 
-def _functional(ready: Sequence[_Ready], outcomes: Sequence[Predictions], masks: Masks) -> Functional:
+def _functional(ready: Sequence[_Ready], outcomes: Sequence[Predictions], masks: _Masks) -> Functional:
     """Measures of which it is known what is accepted; with `terms` if all are sums of norms."""
     few = too_few([(mask @ outcome.weights) for mask, outcome in zip(masks, outcomes)])
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from calibrant.evaluation.measures import Prepared, mean_over_seeds
 from calibrant.evaluation.operating_points import threshold_source, thresholds
+from calibrant.evaluation.shares import widened
 from calibrant.evaluation.systems import Evaluation, by_system
 from calibrant.metrics import Band, Interval
 from calibrant.metrics.declarations import DeclaredMeasure, catalogue
@@ -109,8 +110,9 @@ def summarize(
     inputs and seeds at once: in each resample the inputs are drawn anew, the same for every seed, because the seeds
     were tested on the same inputs, and the seeds are drawn anew, their spread widened by sqrt(S / (S - 1)) so that few
     seeds do not look more alike than they are. With one seed it tells how much the test data matter, not the training;
-    with two or three the part of the seeds is itself rough. Thresholds are held fixed. They come from validation data
-    or, said in `threshold_from`, from the test data.
+    with two or three the part of the seeds is itself rough. Intervals of accuracy, error rates and accepted outliers
+    are at least as wide as Wilson's (1927), which is not empty where none or all are right. Thresholds are held fixed.
+    They come from validation data or, said in `threshold_from`, from the test data.
     """
     rows, how = [], resampling or Resampling()
     for group in by_system(evaluations).values():
@@ -148,6 +150,9 @@ class _System:
             measured |= self.outside[name] | self._intervals(self._some(ood=True, at_coverage=True), name, cuts)
             accepted_ood = min(_accepted(each.ood[name], cut) for each, cut in zip(self.group, cuts))
             n_ood = first.ood[name].total
+        accepted_id = min(_accepted(evaluation.id, cut) for evaluation, cut in zip(self.group, cuts))
+        everything = max(cuts) == -math.inf
+        measured = widened(measured, self.how.level, accepted_id, n_ood, everything=everything)
         return Row(
             system=first.system,
             wanted_coverage=wanted,
@@ -156,7 +161,7 @@ class _System:
             threshold_from=threshold_source(first),
             n_id=first.id.total,
             n_ood=n_ood,
-            accepted_id=min(_accepted(evaluation.id, cut) for evaluation, cut in zip(self.group, cuts)),
+            accepted_id=accepted_id,
             accepted_ood=accepted_ood,
             measures={measure.name: measured.get(measure.name, MISSING) for measure in self.known},
         )

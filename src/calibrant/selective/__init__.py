@@ -1,26 +1,59 @@
 """Selective inference: a selector on confidence and outlier scores, its thresholds and what they guarantee.
 
+Names are resolved on first use, because `ratio`, which the audit of tables fits, needs no torch.
+
 May import: checks, kernels, slots, adapters, metrics, predictions, calibrators, detectors.
 """
 
-from calibrant.selective.base import BaseSelector
-from calibrant.selective.baselines import ConfidenceSelector
-from calibrant.selective.certificate import Certificate, Promise, certify_promise
-from calibrant.selective.fitting import FitReport, Training
-from calibrant.selective.guarantees import Guarantee
-from calibrant.selective.objectives import (
-    SelectiveCalibration,
-    SelectiveClassification,
-    SelectorExamples,
-    SelectorObjective,
-    selective_mmce,
-)
-from calibrant.selective.rule import DecisionRule
-from calibrant.selective.selector import Selector
-from calibrant.selective.sirc import SIRC
-from calibrant.selective.stream import Share, estimate_share
-from calibrant.selective.thresholds import Threshold, threshold_for_coverage
-from calibrant.selective.trust import Trust, choose_confidence
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibrant.selective.base import BaseSelector
+    from calibrant.selective.baselines import ConfidenceSelector
+    from calibrant.selective.certificate import Certificate, Promise, certify_promise
+    from calibrant.selective.fitting import FitReport, Training
+    from calibrant.selective.guarantees import Guarantee
+    from calibrant.selective.objectives import (
+        SelectiveCalibration,
+        SelectiveClassification,
+        SelectorExamples,
+        SelectorObjective,
+        selective_mmce,
+    )
+    from calibrant.selective.rule import DecisionRule
+    from calibrant.selective.selector import Selector
+    from calibrant.selective.sirc import SIRC
+    from calibrant.selective.stream import Share, estimate_share
+    from calibrant.selective.thresholds import Threshold, threshold_for_coverage
+    from calibrant.selective.trust import Trust, choose_confidence
+
+_HOMES = {
+    "BaseSelector": "base",
+    "Certificate": "certificate",
+    "ConfidenceSelector": "baselines",
+    "DecisionRule": "rule",
+    "FitReport": "fitting",
+    "Guarantee": "guarantees",
+    "Promise": "certificate",
+    "SIRC": "sirc",
+    "SelectiveCalibration": "objectives",
+    "SelectiveClassification": "objectives",
+    "Selector": "selector",
+    "SelectorExamples": "objectives",
+    "SelectorObjective": "objectives",
+    "Share": "stream",
+    "Threshold": "thresholds",
+    "Training": "fitting",
+    "Trust": "trust",
+    "certify_promise": "certificate",
+    "choose_confidence": "trust",
+    "estimate_share": "stream",
+    "selective_mmce": "objectives",
+    "threshold_for_coverage": "thresholds",
+}
 
 __all__ = [
     "SIRC",
@@ -46,3 +79,13 @@ __all__ = [
     "selective_mmce",
     "threshold_for_coverage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

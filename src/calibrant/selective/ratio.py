@@ -56,6 +56,13 @@ class RatioFit:
     penalty: float
     likelihood: float
 
+    def log_ratio(self, scores: Array) -> Array:
+        """The fitted log ratio (n,) of scores (n, S) of all detectors, of which the chosen columns are read."""
+        relative = (scores[:, list(self.chosen)] - self.center) / (TAIL * self.scale)
+        z = TAIL * np.arcsinh(np.clip(relative, -FARTHEST, FARTHEST))
+        result: Array = _segments(z, self.knots) @ self.slopes.ravel() + self.intercept
+        return result
+
 
 @dataclass(frozen=True, eq=False)
 class _Sample:

@@ -24,11 +24,13 @@ const rounded = (value) => {
   return (Number.isInteger(shown) || (shown >= 10 && shown <= 90) ? shown.toFixed(0) : shown.toFixed(1)) + " %";
 };
 const threshold = (value) => {
-  const digits = value > 0 && value < 1 ? Math.min(8, Math.max(2, 1 + Math.ceil(-Math.log10(Math.min(value, 1 - value))))) : 3;
+  const digits = value > 0 && value < 1 ? Math.min(12, Math.max(2, 1 + Math.ceil(-Math.log10(Math.min(value, 1 - value))))) : 3;
   return value.toFixed(digits);
 };
+// Six digits of a value or, near 1, of what it lacks.
+const precise = (value) => Number(value > 0.9 && value < 1 ? value.toFixed(Math.min(17, 5 + Math.ceil(-Math.log10(1 - value)))) : value.toPrecision(6));
 const whole = (value) => Math.round(value).toLocaleString("en");
-const plain = (measure, value) => (value == null ? "–" : measure?.unit === "number" ? Number(value.toPrecision(4)).toString() : (100 * value).toFixed(1));
+const plain = (measure, value) => (value == null ? "–" : measure?.unit === "number" ? Number(value.toPrecision(4)).toString() : (100 * Math.min(Math.max(value, 0), 1)).toFixed(1));
 const text = (measure, value) => (measure.unit === "number" || value == null ? plain(measure, value) : percent(value));
 const own = (map, key) => (Object.hasOwn(map, key) ? map[key] : undefined); // "constructor" can be the name of a class
 const called = (set) => own(P.names, set) ?? set;

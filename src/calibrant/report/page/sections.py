@@ -29,6 +29,7 @@ class Section:
         code: a command or lines of Python, with a button that copies them.
         place: where it stands: "remedies" behind the verdict and the findings, "groups" (slices, classes) behind the
             table of numbers, "unknown" among what is not known.
+        folded: whether it stands below the section before it and opens when its title is clicked.
 
     >>> Section("What to do", ["Temperature scaling helps."], ["Remedy", "ECE"], [("none", ("6.1", "4.9 to 7.3"))])
     Section(title='What to do', sentences=['Temperature scaling helps.'], ...)
@@ -40,6 +41,7 @@ class Section:
     rows: Sequence[Sequence[SectionCell]] = ()
     code: str = ""
     place: SectionPlace = "remedies"
+    folded: bool = False
 
     def described(self) -> dict[str, Any]:
         """For the template: all cells as text, with what stands below them."""
@@ -56,6 +58,7 @@ class Section:
             "rows": [[_cell(cell) for cell in row] for row in self.rows[:MOST_ROWS]],
             "code": self.code,
             "place": self.place,
+            "folded": self.folded,
         }
 
 

@@ -7,15 +7,17 @@ const best = (measure, some) => {
   return values.every((each) => each === found) ? null : found;
 };
 const cell = (one, measure, top) => {
-  const number = value(one, measure.name), td = element("td", { className: "number" }, plain(measure, number));
+  const number = value(one, measure.name), row = measure.at_coverage ? summary(one, wanted()) : P.table.find((each) => each.system === one.name && each.ood === ood());
+  const [low, high] = [row?.[`${measure.name}_low`], row?.[`${measure.name}_high`]];
+  // A bias-corrected estimate can lie outside of the range of the measure: what is shown does not.
+  const shown = number == null || low == null || high == null ? number : Math.min(Math.max(number, low), high);
+  const td = element("td", { className: "number" }, plain(measure, shown));
   td.dataset.key = measure.name;
   td.dataset.value = number ?? "";
   if (number != null && number === top) {
     td.classList.add("best");
     td.append(element("span", { className: "hidden", textContent: " (best)" }));
   }
-  const row = measure.at_coverage ? summary(one, wanted()) : P.table.find((each) => each.system === one.name && each.ood === ood());
-  const [low, high] = [row?.[`${measure.name}_low`], row?.[`${measure.name}_high`]];
   if (low != null && high != null && low < high) td.append(element("small", { textContent: `${plain(measure, low)} to ${plain(measure, high)}` }));
   const far = outside(one);
   if (measure.counted === "id") td.append(element("small", { textContent: `${whole(at(one.accepted))} of ${whole(one.id_inputs)}` }));

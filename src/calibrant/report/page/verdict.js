@@ -27,13 +27,13 @@ const verdict = () => {
   });
   if ($("beside")) $("beside").textContent = beside.join(" ");
   $("threshold-row").hidden = first == null;
-  const named = cuts.map((each, i) => (each == null ? "–" : Number(each.toPrecision(6))) + (cuts.length > 1 ? ` (seed ${one.seeds[i]})` : ""));
+  const named = cuts.map((each, i) => (each == null ? "–" : precise(each)) + (cuts.length > 1 ? ` (seed ${one.seeds[i]})` : ""));
   $("threshold").textContent = `${one.quantity} ≥ ${named.join(", ")}`;
   const promises = own(P.certificates, one.name) || [];
   $("certificate").hidden = !promises.length;
   $("certificate").replaceChildren(...promises.map((each) => {
     const seed = promises.length > 1 ? ` (seed ${each.seed})` : "";
-    const where = each.threshold == null ? ", answering everything" : `: ${one.quantity} ≥ ${Number(each.threshold.toPrecision(6))}`;
+    const where = each.threshold == null ? ", answering everything" : `: ${one.quantity} ≥ ${precise(each.threshold)}`;
     const head = each.certified ? `Certificate${seed}${where}. ` : `No certificate${seed}. `;
     const taken = each.threshold == null ? [] : [" ", element("code", { textContent: each.threshold }), " ", element("button", { type: "button", className: "copy", textContent: "Copy" })];
     return element("p", {}, strong(head), each.sentence, ...taken);
@@ -50,7 +50,7 @@ const strip = (name, right, bad) => {
   const track = element("span", { className: "track" }, part("right", right), part("wrong", bad), part("hand", 1 - answeredShare));
   track.setAttribute("role", "img");
   track.setAttribute("aria-label", told);
-  return element("div", { className: "strip" }, element("span", { className: "strip-name", textContent: name }), track, element("span", { className: "strip-value", textContent: percent(answeredShare, answeredShare > 0 && answeredShare < 0.1 ? 1 : 0) }));
+  return element("div", { className: "strip" }, element("span", { className: "strip-name", textContent: name }), track, element("span", { className: "strip-value", textContent: rounded(answeredShare).replace("less than ", "<").replace("more than ", ">") }));
 };
 const strips = () => {
   const some = visible().slice(0, 2);

@@ -1,0 +1,119 @@
+"""What remedies would gain, as sections of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from calibrant.audit.advice import NAMES
+from calibrant.audit.remedies import Remedies, RemedyRow
+from calibrant.metrics import Interval
+from calibrant.report.page import Section
+
+OUTLIER_REMEDIES = {
+    "recalibrated confidence threshold": "recalibrated confidence",
+    "score threshold": "best score in the tables",
+    "trust": "trust",
+}
+_Cell = str | tuple[str, str] | None
+
+
+def remedy_sections(found: Remedies) -> Iterator[Section]:
+    """What to do, with the code that does it, then a table for each kind of remedy."""
+    told = [sentence for sentence in found.sentences if sentence not in found.limits]
+    if told:
+        yield Section("What to do", told, code="\n".join(_commented(found.code)))
+    changed = [row for row in found.rows if row.remedy in NAMES]
+    if changed:
+        yield _recalibrations(changed)
+    thresholds = [row for row in found.rows if row.remedy == "confidence threshold"]
+    if any(row.before for row in thresholds):
+        yield _thresholds(thresholds)
+    for name, size in found.outliers.items():
+        yield _outliers(name, size, [row for row in found.rows if row.ood == name])
+
+
+def _commented(code: Sequence[str]) -> Iterator[str]:
+    """The command apart from the lines of Python."""
+    for number, line in enumerate(code):
+        if line.startswith("calibrant "):
+            yield "# in the shell"
+        elif number == 0 or code[number - 1].startswith("calibrant "):
+            yield "# in Python"
+        yield line
+
+
+def _recalibrations(rows: Sequence[RemedyRow]) -> Section:
+    measures = list(dict.fromkeys(row.measure for row in rows))
+    known = {(row.remedy, row.measure): row for row in rows}
+    first = [next(row for row in rows if row.measure == measure) for measure in measures]
+    table: list[tuple[_Cell, ...]] = [("as it is", *((_value(row.measure, row.before), "") for row in first))]
+    for remedy in dict.fromkeys(row.remedy for row in rows):
+        cells = [_changed(known.get((remedy, measure))) for measure in measures]
+        table.append((NAMES[remedy], *cells))
+    heads = [
+        "Recalibration",
+        *(measure if measure in ("log loss", "Brier score") else f"{measure}, %" for measure in measures),
+    ]
+    told = "On rows that it was not fitted to; below each value, the change with its 95 % interval. A dash: no change."
+    return Section("What recalibration gains, in numbers", [told], heads, table, folded=True)
+
+
+def _thresholds(rows: Sequence[RemedyRow]) -> Section:
+    table = [(row.measure, (f"{100 * row.before:.1f}", ""), _with(row)) for row in rows]
+    told = (
+        "Thresholds were chosen on other rows than they are measured on; below each value, its 95 % interval or change."
+    )
+    heads = ("Measure", "Without, %", "With, %")
+    return Section("What a threshold on the confidence gains, in numbers", [told], heads, table, folded=True)
+
+
+def _with(row: RemedyRow) -> _Cell:
+    """A coverage with its own interval, because without a threshold it is 1; an error with its change."""
+    if row.better == "lower":
+        return _changed(row)
+    low, high = (100 * min(max(row.before + end, 0), 1) for end in (row.difference.low, row.difference.high))
+    return f"{100 * row.after:.1f}", f"{low:.1f} to {high:.1f}" if low < high else ""
+
+
+def _outliers(name: str, size: int, rows: Sequence[RemedyRow]) -> Section:
+    measures = list(dict.fromkeys(row.measure for row in rows))
+    order = [measure for measure in measures if measure == "outliers answered"]
+    order += [measure for measure in measures if measure not in order]
+    known = {(row.remedy, row.measure): row for row in rows}
+    start = "recalibrated confidence threshold"
+    table: list[tuple[_Cell, ...]] = [("confidence", *((_many(m, known[start, m].before, size), "") for m in order))]
+    for remedy, shown in OUTLIER_REMEDIES.items():
+        if (remedy, order[0]) in known:
+            cells = [_answered(known[remedy, measure], size) for measure in order]
+            table.append((shown, *cells))
+    heads = ["Threshold on", *(m.capitalize() + (f", of {size:,}" if m == order[0] else ", %") for m in order)]
+    told = (
+        "All at 80 % coverage of the labeled inputs, on rows that nothing was fitted to. Below each value, the change"
+        " in points: of the recalibrated confidence beside the confidence as it is, of all else beside the recalibrated"
+        " confidence."
+    )
+    return Section(f"What helps against outliers like those of {name}, in numbers", [told], heads, table, folded=True)
+
+
+def _value(measure: str, value: float) -> str:
+    return f"{value:.3f}" if measure in ("log loss", "Brier score") else f"{100 * value:.1f}"
+
+
+def _many(measure: str, share: float, size: int) -> str:
+    return f"{round(share * size):,}" if measure == "outliers answered" else f"{100 * share:.1f}"
+
+
+def _answered(row: RemedyRow, size: int) -> tuple[str, str]:
+    return _many(row.measure, row.after, size), _limits(row.difference, 100, 1)
+
+
+def _changed(row: RemedyRow | None) -> _Cell:
+    if row is None:
+        return None
+    loss = row.measure in ("log loss", "Brier score")
+    return _value(row.measure, row.after), _limits(row.difference, 1 if loss else 100, 3 if loss else 1)
+
+
+def _limits(value: Interval, factor: float, digits: int) -> str:
+    shown = (f"{factor * one:+.{digits}f}" for one in (value.shown, value.low, value.high))
+    return "{} ({} to {})".format(*shown)

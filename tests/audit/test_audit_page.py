@@ -1,0 +1,81 @@
+"""The page of an audit in a browser, from predictions of a real classifier."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import CONTRAST, needs_browser, opened
+from sklearn.datasets import load_digits
+from sklearn.naive_bayes import GaussianNB
+
+from calibrant.audit import audit
+from calibrant.evaluation import Resampling
+
+pytestmark = needs_browser
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X, y = load_digits(return_X_y=True)
+    model = GaussianNB(var_smoothing=0.1).fit(X[:900], y[:900])
+    p = model.predict_proba(X[900:])
+    table = {"label": y[900:], "probabilities": p, "camera": np.where(np.arange(len(p)) % 3, "north", "south")}
+    page = tmp_path_factory.mktemp("audit") / "audit.html"
+    far = {"probabilities": model.predict_proba(16 - X[:300])}
+    audit(
+        table, ood={"inverted": far}, slices=["camera"], page=page, resampling=Resampling(resamples=20), name="digits"
+    )
+    return page
+
+
+def test_it_opens_at_a_tolerated_error_with_a_verdict(path: Path, tmp_path: Path) -> None:
+    with opened(path) as visit:
+        assert visit.page.locator("h1").text_content() == "Audit of digits"
+        verdict = visit.page.locator("#verdict").text_content()
+        assert re.match(r"Trust answers above 0\.\d+: \d+ % of inputs, 9\d\.?\d* % right; hand the rest to", verdict)
+        assert re.search(r"Of inverted, .* would be answered\.$", verdict)
+        error = float(visit.page.locator("#error").input_value())
+        assert error in (1, 2, 5, 10, 20)
+        assert 100 * (1 - visit.number("accuracy")) <= error
+        shown = float(visit.page.locator("#threshold").text_content().split("≥")[1])
+        assert 0 < shown <= 1
+        for word in ("All systems", "over seeds", "System"):
+            assert word not in visit.page.locator("main").inner_text()
+        assert visit.complaints == []
+        assert visit.requests == [path.as_uri()]
+    given = tmp_path / "given.html"
+    audit({"confidence": [0.9, 0.8, 0.7, 0.6] * 50, "correct": [1, 1, 1, 0] * 50}, page=given, tolerated_error=0.0)
+    with opened(given) as visit:
+        assert visit.page.locator("#error").input_value() == "0"
+        assert "75 % of inputs, 100 % right" in visit.page.locator("#verdict").text_content()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_fits_phone_and_desk_in_both_themes_with_everything_open(path: Path, scheme: str, width: int) -> None:
+    with opened(path, viewport={"width": width, "height": 800}, color_scheme=scheme) as visit:
+        page = visit.page
+        page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CONTRAST) == []
+        titles = page.locator("h2").all_text_contents()
+        for title in ("Findings", "What to do", "Slices", "Classes", "Confusions", "What is not known"):
+            assert title in titles
+        assert visit.complaints == []
+
+
+def test_gains_unfold_by_keyboard_code_is_copied_and_it_prints(path: Path) -> None:
+    with opened(path) as visit:
+        summary = visit.page.locator("details.folded summary").first
+        assert not visit.page.locator("details.folded table").first.is_visible()
+        summary.focus()
+        visit.page.keyboard.press("Enter")
+        assert visit.page.locator("details.folded table").first.is_visible()
+        visit.page.locator(".code .copy").first.click()
+        assert visit.page.locator(".code .copy").first.text_content() == "Copied"
+        assert visit.page.pdf(format="A4").startswith(b"%PDF-")
+        assert visit.complaints == []
