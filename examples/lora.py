@@ -2,8 +2,7 @@
 
     python examples/lora.py
 
-A small transformer from a configuration, adapted by PEFT to requests that are written here; adapter and posterior are
-saved side by side, and loaded on a fresh copy of the base model.
+A small transformer from a configuration is adapted by PEFT; adapter and posterior are saved and loaded together.
 """
 
 import copy
@@ -85,7 +84,8 @@ def main(short: bool = False) -> None:
     scores = detectors.OutlierScores(["knn", "energy", "gen"]).fit(seen)
     temperature = calibrators.TemperatureScaling().fit(validation.logits, validation.labels)
     trust = Trust(share=0.1).fit(*(temperature.calibrate(part.with_scores(scores)) for part in (validation, outliers)))
-    predictor = Predictor(ensemble, calibrator=temperature, outliers=scores, selector=trust).at_coverage(0.9)
+    trust.threshold(coverage=0.9)
+    predictor = Predictor(ensemble, calibrator=temperature, outliers=scores, selector=trust)
     inside, outside = predictor.predict(test), predictor.predict(strange)
     right = inside.predicted == torch.cat([batch["labels"] for batch in test])
     print(f"accuracy {100 * right.double().mean():.1f} % of {len(inside)} requests")
