@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.files import DivergedError
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def array(name: str, value: Any) -> NDArray[Any]:
     ValueError: scores holds masked entries; leave out the rows that have them
     """
     if np.ma.is_masked(value):
-        raise ValueError(f"{name} holds masked entries; leave out the rows that have them")
+        raise InputError(f"{name} holds masked entries; leave out the rows that have them")
     try:
         result = np.asarray(value)
     except ValueError:
-        raise ValueError(f"{name} must be rectangular: its rows have different lengths") from None
+        raise InputError(f"{name} must be rectangular: its rows have different lengths") from None
     if result.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold numbers, not {result.dtype}")
+        raise InputError(f"{name} must hold numbers, not {result.dtype}")
     native = np.float64 if result.dtype == np.longdouble else result.dtype.newbyteorder("=")
     return np.require(result, native, "C")
 
@@ -82,9 +83,9 @@ def _dense(name: str, value: Tensor) -> Tensor:
     import torch
 
     if value.layout is not torch.strided:
-        raise ValueError(f"{name} is sparse; make it dense first with .to_dense()")
+        raise InputError(f"{name} is sparse; make it dense first with .to_dense()")
     if value.device.type == "meta":
-        raise ValueError(f"{name} is on the meta device, where tensors have no values; move the model to a real device")
+        raise InputError(f"{name} is on the meta device, where tensors have no values; move the model to a real device")
     return value
 
 
@@ -92,23 +93,23 @@ def shaped(name: str, value: Held, *, dims: int | None = None) -> Held:
     """`value` if it is non-empty and has `dims` dimensions."""
     shape = _shape(value)
     if dims is not None and len(shape) != dims:
-        raise ValueError(f"{name} must have {dims} dimension{'s' if dims != 1 else ''}, not shape {shape}")
+        raise InputError(f"{name} must have {dims} dimension{'s' if dims != 1 else ''}, not shape {shape}")
     if 0 in shape:
-        raise ValueError(f"{name} is empty")
+        raise InputError(f"{name} is empty")
     return value
 
 
 def same_length(name: str, value: Any, other: str, reference: Any) -> None:
     """Refuse two tensors or arrays whose first dimensions differ."""
     if value.shape[0] != reference.shape[0]:
-        raise ValueError(f"{name} has {value.shape[0]} entries, but {other} has {reference.shape[0]}")
+        raise InputError(f"{name} has {value.shape[0]} entries, but {other} has {reference.shape[0]}")
 
 
 def finite(name: str, value: Held) -> Held:
     """`value` if it holds neither NaN nor infinity."""
     held: Any = value
     if not bool((held.isfinite() if is_tensor(held) else np.isfinite(held)).all()):
-        raise ValueError(f"{name} holds NaN or infinity")
+        raise InputError(f"{name} holds NaN or infinity")
     return value
 
 
@@ -122,7 +123,7 @@ class Checks(Generic[Held]):
         """Non-empty and floating point; integers are refused, because they are mostly labels passed by mistake."""
         result = self.convert(name, value)
         if not _is_floating(result):
-            raise ValueError(f"{name} must be floating point, not {_dtype(result)}")
+            raise InputError(f"{name} must be floating point, not {_dtype(result)}")
         return shaped(name, result, dims=dims)
 
     def unit_interval(self, name: str, value: Any, *, dims: int | None = 1) -> Held:
@@ -131,7 +132,7 @@ class Checks(Generic[Held]):
         held: Any = result
         low, high = held.min(), held.max()
         if bool(low < 0) or bool(high > 1):
-            raise ValueError(f"{name} must lie in [0, 1]; it reaches from {float(low)} to {float(high)}")
+            raise InputError(f"{name} must lie in [0, 1]; it reaches from {float(low)} to {float(high)}")
         return result
 
     def correctness(self, name: str, value: Any) -> Held:
@@ -140,7 +141,7 @@ class Checks(Generic[Held]):
         if not _is_floating(result):
             result = result.float() if is_tensor(result) else result.astype(np.float64)
         if not bool(((result == 0) | (result == 1)).all()):
-            raise ValueError(f"{name} must hold only 0 (wrong) and 1 (right)")
+            raise InputError(f"{name} must hold only 0 (wrong) and 1 (right)")
         checked: Held = result
         return checked
 
@@ -148,13 +149,13 @@ class Checks(Generic[Held]):
         """Class indices below `classes` of any integer type in one dimension, as int64."""
         given: Any = shaped(name, self.convert(name, value), dims=1)
         if not _is_integer(given):
-            raise ValueError(f"{name} must be integer class indices, not {_dtype(given)}")
+            raise InputError(f"{name} must be integer class indices, not {_dtype(given)}")
         result = given.long() if is_tensor(given) else given.astype(np.int64, copy=False)
         if values and classes is not None:
             outside = (result < 0) | (result >= classes)
             if bool(outside.any()):
                 bad = int(given[outside][0])
-                raise ValueError(f"{name} holds {bad}, but with {classes} classes labels run from 0 to {classes - 1}")
+                raise InputError(f"{name} holds {bad}, but with {classes} classes labels run from 0 to {classes - 1}")
         checked: Held = result
         return checked
 
@@ -165,7 +166,7 @@ class Checks(Generic[Held]):
         off = abs(held.sum(1) - 1)
         if bool((off > 1e-3).any()):
             row = int(off.argmax())
-            raise ValueError(
+            raise InputError(
                 f"{name} must sum to 1 in every row; row {row} sums to {float(held[row].sum()):.4g}"
                 " (logits? apply softmax first)"
             )
@@ -198,7 +199,7 @@ def not_diverged(logits: Tensor) -> None:
 def positive(name: str, value: float) -> float:
     """`value` if it is a finite number above 0."""
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be positive and finite, not {value}")
+        raise InputError(f"{name} must be positive and finite, not {value}")
     return float(value)
 
 

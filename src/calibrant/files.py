@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibrant import InputError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -160,12 +162,12 @@ def writable(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):  # under a random name, so that no file of the user's is touched
             return folder
     except OSError as error:
-        raise ValueError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
+        raise InputError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
 
 
 def writable_file(path: Path) -> Path:
     """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file in it")
+        raise InputError(f"{path} is a folder; name a file in it")
     writable(path.parent)
     return path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.arguments import largest
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Predictions:
     def concatenate(cls, parts: Sequence[Predictions]) -> Predictions:
         """One record of several of the same form, in their order; members' logits and features are left out."""
         if len({part.calibrator for part in parts}) > 1:
-            raise ValueError("parts went through different calibrators; calibrate them alike first")
+            raise InputError("parts went through different calibrators; calibrate them alike first")
         joined = {name: [getattr(part, name) for part in parts] for name in _BY_INPUT}
         scores = {name: _joined([part.scores[name] for part in parts]) for name in parts[0].scores}
         together = {name: None if values[0] is None else _joined(values) for name, values in joined.items()}
@@ -122,7 +122,7 @@ class Predictions:
         if arrays["ood_score"] is None:
             arrays["ood_score"] = 1 - arrays["confidence"].astype(np.float64)
         if arrays["count"] is not None and (arrays["count"] < 1).any():
-            raise ValueError("count must be at least 1 in every row; leave out rows that stand for nothing")
+            raise InputError("count must be at least 1 in every row; leave out rows that stand for nothing")
         scores = {name: _real(f"scores[{name!r}]", value, level) for name, value in self.scores.items()}
         return Predictions(**arrays, scores=scores, calibrator=self.calibrator)
 
@@ -173,7 +173,7 @@ class Predictions:
 
     def _known_labels(self) -> Any:
         if self.labels is None:
-            raise ValueError("labels are missing: the data that was predicted has none")
+            raise InputError("labels are missing: the data that was predicted has none")
         return self.labels
 
     def _map(self, each: Callable[[Any], Any], of_members: Callable[[Any], Any] | None = None) -> Predictions:
@@ -261,7 +261,7 @@ class Decision:
     def concatenate(cls, parts: Sequence[Decision]) -> Decision:
         """One decision of several, in their order."""
         if not parts:
-            raise ValueError("parts is empty")
+            raise InputError("parts is empty")
         return replace(
             parts[0],
             predictions=Predictions.concatenate([part.predictions for part in parts]),

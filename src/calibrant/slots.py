@@ -26,6 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from calibrant import InputError
+
 Item = TypeVar("Item")
 ROOMS: Mapping[str, str] = {
     "posterior": "posteriors",
@@ -68,9 +70,9 @@ def register(kind: str, name: str, *, version: str = "") -> Callable[[Item], Ite
             version are then made again.
     """
     if kind not in ROOMS:
-        raise ValueError(f"kind must be one of {', '.join(ROOMS)}, not {kind!r}")
+        raise InputError(f"kind must be one of {', '.join(ROOMS)}, not {kind!r}")
     if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
-        raise ValueError(f"name must be letters, digits, _ and -, and begin with a letter, not {name!r}")
+        raise InputError(f"name must be letters, digits, _ and -, and begin with a letter, not {name!r}")
 
     def add(item: Item) -> Item:
         module = str(item.__module__)
@@ -78,7 +80,7 @@ def register(kind: str, name: str, *, version: str = "") -> Callable[[Item], Ite
         made = Registration(item, module, version)
         if made.plugin and (name in _own(kind) or (known is not None and known.module != module)):
             owner = "calibrant itself" if name in _own(kind) else known.module if known else ""
-            raise ValueError(f"{kind} {name!r} is registered by {owner} already; choose another name")
+            raise InputError(f"{kind} {name!r} is registered by {owner} already; choose another name")
         _registered[kind, name] = made
         return item
 
@@ -99,14 +101,14 @@ def check(kind: str, name: str) -> str:
 
     >>> check("regularizer", "mcce")
     Traceback (most recent call last):
-    ValueError: there is no regularizer 'mcce'; did you mean mmce? (there are avuc, ...)
+    calibrant.InputError: there is no regularizer 'mcce'; did you mean mmce? (there are avuc, ...)
     """
     known = names(kind)
     if name in known:
         return name
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(
+    raise InputError(
         f"there is no {kind} {name!r}{hint} (there are {', '.join(known)}; another one needs --plugin MODULE)"
     )
 
@@ -134,7 +136,7 @@ def build(kind: str, name: str, options: Mapping[str, Any] | None = None, *given
     for option in chosen:
         if option not in legal:
             listing = f"it has {', '.join(legal)}" if legal else "it has none"
-            raise ValueError(f"{kind} {name} has no option {option!r}; {listing}")
+            raise InputError(f"{kind} {name} has no option {option!r}; {listing}")
     return item(*given, **chosen, **more)
 
 
@@ -166,7 +168,7 @@ def recorded(kind: str, item: Any) -> dict[str, str]:
     """What to write beside the saved state of an instance of the class `item`, so that `required` finds it again."""
     name = name_of(kind, item)
     if name is None:
-        raise ValueError(f'{item.__name__} cannot be saved: put @calibrant.register("{kind}", NAME) before the class')
+        raise InputError(f'{item.__name__} cannot be saved: put @calibrant.register("{kind}", NAME) before the class')
     return {"name": name, "module": _registered[kind, name].module}
 
 
@@ -178,7 +180,7 @@ def required(kind: str, name: str, module: str) -> Any:
         remedy = f'it was defined in a script; run its @calibrant.register("{kind}", "{name}") first'
     else:
         remedy = f"add --plugin {module} to the command, or import {module} first"
-    raise ValueError(f"the {kind} {name!r} of the plugin {module} is needed, but not registered: {remedy}")
+    raise InputError(f"the {kind} {name!r} of the plugin {module} is needed, but not registered: {remedy}")
 
 
 def counted(kind: str, name: str) -> str:
@@ -196,7 +198,7 @@ def load_plugins(modules: Iterable[str]) -> None:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the plugin is there; what it imports is not
             where = "is it on PYTHONPATH, or in this folder?"
-            raise ValueError(f"plugin {module} cannot be imported: there is no module {error.name}; {where}") from None
+            raise InputError(f"plugin {module} cannot be imported: there is no module {error.name}; {where}") from None
         _plugins[module] = None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from calibrant import InputError
 from calibrant.adapters.compiled import uncompiled
 from calibrant.adapters.unpacking import SOLE, as_mapping, without_labels
 
@@ -60,7 +61,7 @@ def _of_mapping(module: nn.Module, inputs: Any, entries: dict[str, Any]) -> Argu
     if not known:
         return (inputs,), {}
     unknown = next(name for name in entries if name not in parameters)
-    raise ValueError(
+    raise InputError(
         f"the batch has an entry {unknown!r}, which the forward of {type(module).__name__} does not take; leave it out,"
         " or wrap the module in one that does"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from calibrant import InputError
+
 
 def uncompiled(module: nn.Module) -> nn.Module:
     """The module that `torch.compile` wrapped, which shares its parameters; any other module as it is.
@@ -19,7 +21,7 @@ def usable(module: nn.Module) -> nn.Module:
     module = uncompiled(module)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if nn.parameter.is_lazy(tensor):
-            raise ValueError(
+            raise InputError(
                 f"module has the lazy parameter {name}: run it once on a batch first, which gives it a size"
             )
     return module

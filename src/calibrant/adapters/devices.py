@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from calibrant import InputError
+
 
 def choose_device(name: str = "auto") -> torch.device:
     """The device called `name`; "auto" is an accelerator if there is one. Refused if it is not there."""
@@ -14,5 +16,5 @@ def choose_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(f"device {name!r} is not there; `calibrant info` lists the devices of this machine") from None
+        raise InputError(f"device {name!r} is not there; `calibrant info` lists the devices of this machine") from None
     return device

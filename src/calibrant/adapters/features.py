@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from calibrant import InputError
+
 
 class FeatureTap:
     """Within `with FeatureTap(module) as tap:`, `tap.take()` is the input (B, D) of a layer in the last forward pass.
@@ -20,7 +22,7 @@ class FeatureTap:
     def __init__(self, module: nn.Module, layer: str | None = None) -> None:
         modules = dict(module.named_modules())
         if layer is not None and layer not in modules:
-            raise ValueError(
+            raise InputError(
                 f"feature_layer {layer!r} is not a layer of the module; it has {', '.join(filter(None, modules))}"
             )
         self._layers = _linear_layers(modules) if layer is None else [modules[layer]]

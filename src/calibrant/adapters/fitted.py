@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
+
 Fitted = TypeVar("Fitted", bound="FittedModule")
 
 
@@ -28,7 +30,7 @@ class FittedModule(nn.Module):
             self.load_state_dict(dict(tensors))
         except RuntimeError as error:
             reason = " ".join(str(error).split())
-            raise ValueError(f"tensors do not belong to a {type(self).__name__}: {reason}") from None
+            raise InputError(f"tensors do not belong to a {type(self).__name__}: {reason}") from None
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

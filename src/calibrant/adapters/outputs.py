@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.adapters.trees import tensors_in
 
 
@@ -35,7 +36,7 @@ def raw_logits(output: Any) -> Tensor:
     if arrays and (len(arrays) == 1 or not isinstance(output, Mapping)):
         return arrays[0]
     named = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
-    raise ValueError(
+    raise InputError(
         f"the module returns a {type(output).__name__}{named}, in which no logits are found: wrap it in a module whose"
         " forward returns logits (B, C)"
     )
@@ -63,7 +64,7 @@ def as_classes(logits: Tensor, inputs: Any = None) -> Tensor:
         return logits
     sizes = {len(tensor) for tensor in tensors_in(inputs) if tensor.dim()} if logits.dim() == 1 else set()
     if sizes and len(logits) not in sizes:
-        raise ValueError(
+        raise InputError(
             f"the module returns shape {tuple(logits.shape)} for a batch of {min(sizes)}: it must be (B, C), or (B,) of"
             " one logit; does it squeeze the batch away?"
         )

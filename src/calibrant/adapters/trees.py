@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant import InputError
+
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`value` with `change` applied to every tensor in it, however deep; a mapping becomes a `dict`.
@@ -58,7 +60,7 @@ def row_count(inputs: Any) -> int:
     sizes = {len(tensor) if tensor.dim() else 0 for tensor in tensors_in(inputs)}
     if len(sizes) != 1 or sizes == {0}:
         found = f"of {sorted(sizes)} rows" if sizes else f"a {type(inputs).__name__} without any"
-        raise ValueError(
+        raise InputError(
             f"inputs must hold tensors with one row per example, but they are {found}; check the collate_fn"
         )
     return sizes.pop()

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant import InputError
+
 LABELS = ("labels", "label", "target", "targets", "y")
 SOLE = ("inputs", "input", "image", "images", "img", "x")
 """Names under which the only input of an example comes, beside which other entries say something about it."""
@@ -66,7 +68,7 @@ def class_indices(labels: Any) -> Tensor:
     if values.is_floating_point():
         visible = values.device.type == "cpu" and not torch.compiler.is_compiling()
         if visible and not bool((values == values.round()).all()):
-            raise ValueError("labels must be class indices, or 0.0 and 1.0 for a network with one logit")
+            raise InputError("labels must be class indices, or 0.0 and 1.0 for a network with one logit")
         values = values.round()
     return values.long()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.audit.cells import Accumulator
 from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
@@ -116,7 +117,7 @@ class Audit:
         """
         for needed in ("predict_proba", "classes_"):
             if not hasattr(classifier, needed):
-                raise ValueError(
+                raise InputError(
                     f"classifier has no {needed}; give a fitted one that has, or audit(labels, probabilities)"
                 )
         says, far = classifier.predict_proba, None
@@ -132,7 +133,7 @@ audit = Audit()
 
 def _check_bins(bins: int) -> None:
     if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
-        raise ValueError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
+        raise InputError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
 
 
 def _measured(
@@ -205,7 +206,7 @@ class _Reading:
                 progress(rows.done, cells.rows)
         outcome = cells.outcome() if table.record is None else table.record.numpy()
         if like is not None and (_selection(like.table) is None) != (_selection(table) is None):
-            raise ValueError("ood and the labeled predictions must both have a selection, or neither: it decides")
+            raise InputError("ood and the labeled predictions must both have a selection, or neither: it decides")
         return cls(layout, cells, outcome, leaders, names, draw)
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
 
 
@@ -23,7 +24,7 @@ class ArrayTable(Table):
         chosen = {name: self.columns[name] for name in wanted}
         if len(set(map(len, chosen.values()))) > 1:
             lengths = ", ".join(f"{name} {len(values)}" for name, values in chosen.items())
-            raise ValueError(f"{self.where} holds arrays of different lengths: {lengths}")
+            raise InputError(f"{self.where} holds arrays of different lengths: {lengths}")
         total = len(chosen[wanted[0]])
         for start in range(0, total, BLOCK_ROWS):
             part = {name: values[start : start + BLOCK_ROWS] for name, values in chosen.items()}
@@ -41,11 +42,11 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         value = value.detach().cpu()
         value = (value.float() if "bfloat16" in str(value.dtype) else value).numpy()
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise ValueError(f"{name} is a masked array with masked entries; leave these rows out")
+        raise InputError(f"{name} is a masked array with masked entries; leave these rows out")
     try:
         result = np.asarray(value)
     except (ValueError, TypeError, RuntimeError):
-        raise ValueError(f"{name} must be rectangular: its rows have different lengths") from None
+        raise InputError(f"{name} must be rectangular: its rows have different lengths") from None
     if result.ndim not in (1, 2):
-        raise ValueError(f"{name} must have one entry or one row for each input, not shape {result.shape}")
+        raise InputError(f"{name} must have one entry or one row for each input, not shape {result.shape}")
     return result

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
 
 BLOCK_BYTES = 2**23
@@ -72,12 +73,12 @@ class ArrowTable(Table):
         """A column as an array, (n,) or for lists of equal length (n, C)."""
         if column.null_count:
             row = rows[np.flatnonzero(np.asarray(column.is_null()))[0]]
-            raise ValueError(f"{self.where} has no value in column {name!r} of row {row}; fill it in or remove the row")
+            raise InputError(f"{self.where} has no value in column {name!r} of row {row}; fill it in or remove the row")
         try:
             return _array(column)
         except ValueError:
             where = f"{self.where} has lists of different lengths in column {name!r}"
-            raise ValueError(f"{where}; every row needs all classes") from None
+            raise InputError(f"{where}; every row needs all classes") from None
 
 
 class CsvTable(ArrowTable):
@@ -90,7 +91,7 @@ class CsvTable(ArrowTable):
         with path.open("rb") as file:
             start = file.read(HEAD_BYTES)
         if b"\0" in start[:4096]:
-            raise ValueError(f"{path} is not a table that can be read (it holds binary data, not text)")
+            raise InputError(f"{path} is not a table that can be read (it holds binary data, not text)")
         lines = start.decode("utf-8-sig", "replace").splitlines()[:20] or [""]
         usual = "\t" if path.suffix.lower() == ".tsv" else ","
         self.separator = max((usual, ",", ";", "\t", "|"), key=lambda one: len(_cells(lines[0], one)))
@@ -205,12 +206,12 @@ class FrameTable(ArrowTable):
         try:
             return pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError):
-            raise ValueError(f"{self.where} holds values of several kinds in {name!r}; write them alike") from None
+            raise InputError(f"{self.where} holds values of several kinds in {name!r}; write them alike") from None
 
 
-def broken(where: str, error: Exception) -> ValueError:
+def broken(where: str, error: Exception) -> InputError:
     """The sentence for a table that cannot be read."""
-    return ValueError(f"{where} is not a table that can be read ({str(error).splitlines()[0].rstrip('.')})")
+    return InputError(f"{where} is not a table that can be read ({str(error).splitlines()[0].rstrip('.')})")
 
 
 def _cells(line: str, separator: str) -> list[str]:
@@ -248,5 +249,5 @@ def _array(column: Any) -> NDArray[Any]:
         values: NDArray[Any] = _decoded(column).to_numpy(zero_copy_only=False)
         return values
     if hasattr(column, "value_lengths") and len(np.unique(column.value_lengths().to_numpy(False))) > 1:
-        raise ValueError("lists of different lengths")
+        raise InputError("lists of different lengths")
     return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), -1)

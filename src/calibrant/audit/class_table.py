@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.audit.grouped import calibration_errors, mean_interval, proportion, sums
 from calibrant.metrics import Interval
 from calibrant.metrics.arguments import confidence_and_correct
@@ -86,12 +86,12 @@ def class_table(
         matrix = array(checks.measured.probabilities("probabilities", probabilities))
         predicted, confidence = matrix.argmax(1), matrix.max(1)
     if predicted is None or confidence is None:
-        raise ValueError("predicted and confidence are missing: give both, or probabilities (n, C)")
+        raise InputError("predicted and confidence are missing: give both, or probabilities (n, C)")
     truth, said = _values(labels), _values(predicted)
     if truth.ndim != 1 or truth.shape != said.shape:
-        raise ValueError(f"labels has shape {truth.shape}, but predicted has {said.shape}; give one entry per row")
+        raise InputError(f"labels has shape {truth.shape}, but predicted has {said.shape}; give one entry per row")
     if (truth.dtype.kind in "OUS") != (said.dtype.kind in "OUS"):
-        raise ValueError("labels and predicted are text and numbers; write both alike")
+        raise InputError("labels and predicted are text and numbers; write both alike")
     names, index = np.unique(np.concatenate([truth, said]), return_inverse=True)
     label, answer = index[: len(truth)], index[len(truth) :]
     level, right = confidence_and_correct(confidence, label == answer)

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.audit.columns import Layout, class_text, distinct_texts
 from calibrant.audit.forecasts import KINDS, ROUNDING, Forecast, ForecastKind
 from calibrant.audit.roles import EACH, ROLES, Wishes, check_wishes, lacking, listed
@@ -25,10 +26,10 @@ def find_layout(table: Table, wishes: Wishes, *, like: Layout | None = None) -> 
     taken = forecast.columns
     label, predicted, correct = (search.column(role, taken) for role in ("label", "predicted", "correct"))
     if label is None and correct is None:
-        raise ValueError(f"{lacking(table, 'label')}; name it with --label, or give a column 'correct' of 0 and 1")
+        raise InputError(f"{lacking(table, 'label')}; name it with --label, or give a column 'correct' of 0 and 1")
     count = wishes.classes if isinstance(wishes.classes, int) else len(wishes.classes) or None
     if forecast.kind == "confidence" and correct is None and predicted is None:
-        raise ValueError(_nothing_predicted(table, forecast.columns[0], str(label), search.labels()))
+        raise InputError(_nothing_predicted(table, forecast.columns[0], str(label), search.labels()))
     return Layout(table, forecast, label, predicted, correct, wishes.detectors, count, search.notes(forecast))
 
 
@@ -69,7 +70,7 @@ class ColumnSearch:
         """How sure the system was: as chosen, else the most telling of what is found by name and is safe."""
         picked = [kind for kind in KINDS if kind in self.chosen]
         if len(picked) > 1:
-            raise ValueError(f"give one of {', '.join(f'--{kind}' for kind in picked)}, not several")
+            raise InputError(f"give one of {', '.join(f'--{kind}' for kind in picked)}, not several")
         if picked:
             return self._chosen(picked[0])
         found = self._matched("probabilities") or self._matched("logits") or self._named_as_classes()
@@ -111,7 +112,7 @@ class ColumnSearch:
             return self._made(kind, (name,), tuple(map(str, range(values.shape[1]))))
         if kind == "logits" or (values is not None and values.ndim == 2):
             return self._made("score" if kind == "probabilities" else kind, (name,))
-        raise ValueError(
+        raise InputError(
             f"{self.table.where} must hold a list for every row in {name!r}, one number for each class; if it is the"
             f" probability of one class, give --score {name}; if it is that of the predicted class, --confidence {name}"
         )
@@ -124,7 +125,7 @@ class ColumnSearch:
             classes = self._two_classes(columns[0], positive)
         elif classes and not isinstance(wished, int) and wished:
             if len(wished) != len(classes):
-                raise ValueError(f"classes has {len(wished)} names, but {self.table.where} has {len(classes)} classes")
+                raise InputError(f"classes has {len(wished)} names, but {self.table.where} has {len(classes)} classes")
             classes = wished
         return Forecast(kind, columns, classes, self.wishes.percent)
 
@@ -142,7 +143,7 @@ class ColumnSearch:
         elif positive is None and set(labels) <= {"False", "True"}:
             positive = "True"
         if positive is None:
-            raise ValueError(
+            raise InputError(
                 f"{self.table.where}: {column!r} is about one of two classes, but which of {', '.join(labels[:6])}?"
                 f" Name it with --positive, as in --score {column} --positive {labels[-1]}"
             )
@@ -171,7 +172,7 @@ class ColumnSearch:
         if len(named) < 2 or self.usual("confidence"):
             return None
         shown = ",".join(digits if set(digits) >= set(named) else named)
-        raise ValueError(
+        raise InputError(
             f"{self.table.where} has columns called as its labels are ({shown}), but they do not sum to 1; if they are"
             f" percentages, give --percent; if they are logits, --logits {shown}; else name the columns of all classes"
             " with --probabilities"
@@ -189,11 +190,11 @@ class ColumnSearch:
         names = [*self.usual("score"), *(name for name, text in single if text in (*self.labels(), "1"))]
         values = self.sample.get(names[0]) if names else None
         if not names or values is None or "label" not in self.roles:
-            raise ValueError(self._no_forecast(names))
+            raise InputError(self._no_forecast(names))
         name, labels = names[0], self.labels()
         positive = dict(single).get(name)
         if not labels or len(labels) > 2 or not self._safe(name):
-            raise ValueError(self._no_forecast([name]))
+            raise InputError(self._no_forecast([name]))
         return self._made("score", (name,), positive=positive if positive in labels else None)
 
     def _safe(self, name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.audit.forecasts import Forecast
 from calibrant.audit.tables import Table, TableBlock
 
@@ -87,7 +88,7 @@ class Layout:
                 yield self._rows(block)
         if not self.tally.rows:
             without = " with a label" if self.tally.left_out else ""
-            raise ValueError(f"{self.table.where} holds no rows{without}; write the predictions again")
+            raise InputError(f"{self.table.where} holds no rows{without}; write the predictions again")
         self._refuse_impossible()
 
     @property
@@ -148,7 +149,7 @@ class Layout:
         known = sorted(tally.classes)
         seen = "" if self.count else f" (those seen are {_shown(known)})"
         score = f"--score {column} --positive {known[-1] if known else 'CLASS'}"
-        raise ValueError(
+        raise InputError(
             f"{self.table.where} has the confidence {tally.least:.4g} in row {tally.least_row}, but the largest of"
             f" {count} probabilities is at least {1 / count:.4g}{seen}: if {column!r} is the probability of one class,"
             f" give {score}; if there are more classes, say how many with --classes N"
@@ -157,7 +158,7 @@ class Layout:
     def _equal(self, label: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.bool_]:
         if (label.dtype.kind in "OUS") != (predicted.dtype.kind in "OUS"):
             where = f"{self.table.where}: {self.label!r} and {self.predicted!r}"
-            raise ValueError(f"{where} are text and numbers; write both alike")
+            raise InputError(f"{where} are text and numbers; write both alike")
         return np.asarray(label == predicted, bool)
 
     def _target(self, label: NDArray[Any]) -> NDArray[np.int64]:
@@ -186,14 +187,14 @@ class Layout:
     def _known(self, text: str) -> int:
         place, positive = self._position(text), self.classes[1]
         if place is None:
-            raise ValueError(
+            raise InputError(
                 f"{self.table.where} has the label {text!r}, but the classes are {_shown(self.classes)};"
                 " give their names in the order of the probabilities with --classes (in Python, classes=[...])"
             )
         if self.forecast.binary and not place:
             self.tally.others.add(text)
         if len(self.tally.others) > 1:
-            raise ValueError(
+            raise InputError(
                 f"{self.table.where} has the labels {_shown(sorted(self.tally.others))} beside the positive class"
                 f" {positive!r}, but {self.forecast.columns[0]!r} tells two classes apart; name the positive one of two"
                 " with --positive, or give the probabilities of all classes"
@@ -202,13 +203,13 @@ class Layout:
 
     def _zero_one(self, name: str, values: NDArray[Any]) -> NDArray[np.bool_]:
         if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-            raise ValueError(f"{self.table.where}: column {name!r} must hold only 0 (wrong) and 1 (right)")
+            raise InputError(f"{self.table.where}: column {name!r} must hold only 0 (wrong) and 1 (right)")
         return values.astype(bool)
 
     def _detector(self, name: str, block: TableBlock) -> NDArray[np.float64]:
         values = block.columns[name]
         if values.ndim != 1 or values.dtype.kind not in "fiub" or not np.isfinite(values).all():
-            raise ValueError(f"{self.table.where}: column {name!r} of --detector must hold finite numbers in every row")
+            raise InputError(f"{self.table.where}: column {name!r} of --detector must hold finite numbers in every row")
         return values.astype(np.float64)
 
 

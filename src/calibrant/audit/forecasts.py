@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
+
 ForecastKind = Literal["confidence", "probabilities", "logits", "score"]
 KINDS: tuple[ForecastKind, ...] = ("confidence", "probabilities", "logits", "score")
 ROUNDING = 1e-3
@@ -55,7 +57,7 @@ class Forecast:
         off = np.abs(unit.sum(1) - 1)
         if (off > ROUNDING).any():
             worst = int(off.argmax())
-            raise ValueError(
+            raise InputError(
                 f"{where} has probabilities that do not sum to 1: in row {rows[worst]} they sum to"
                 f" {float(unit[worst].sum()):.4g}; write the softmax of all classes, or name logits with --logits"
             )
@@ -66,7 +68,7 @@ class Forecast:
         for name, part in zip(self.columns, parts):
             dims = (1, 2) if self.kind in ("logits", "score") else (1,) if self.kind == "confidence" else (1, 2)
             if part.dtype.kind not in "fiu" or part.ndim not in dims:
-                raise ValueError(f"{where}: column {name!r} must hold numbers, not {part.dtype} {part.shape[1:] or ''}")
+                raise InputError(f"{where}: column {name!r} must hold numbers, not {part.dtype} {part.shape[1:] or ''}")
         values = parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
         return values if values.dtype.kind == "f" else values.astype(np.float64)
 
@@ -84,7 +86,7 @@ class Forecast:
         elif self.kind in ("probabilities", "score"):
             shown = self.columns[0] if len(self.columns) == 1 else ",".join(self.columns)
             hint = f"; if these are logits, give --logits {shown}"
-        raise ValueError(f"{where}: {name} must lie in [0, 1]; it reaches from {low:g} to {high:g}{hint}")
+        raise InputError(f"{where}: {name} must lie in [0, 1]; it reaches from {low:g} to {high:g}{hint}")
 
 
 _Read = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]
@@ -115,5 +117,5 @@ def _finite(values: NDArray[Any], where: str, name: str, rows: NDArray[np.int64]
     bad = ~np.isfinite(values)
     if bad.any():
         row = rows[np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))[0]]
-        raise ValueError(f"{where}: {name} holds NaN or infinity in row {row}; fill it in or remove the row")
+        raise InputError(f"{where}: {name} holds NaN or infinity in row {row}; fill it in or remove the row")
     return values

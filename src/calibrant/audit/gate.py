@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from calibrant import InputError
 from calibrant.evaluation import Row
 from calibrant.metrics import Interval
 from calibrant.metrics.declarations import catalogue
@@ -47,7 +48,7 @@ class Condition:
         """From MEASURE[@COVERAGE] (<, <=, > or >=) NUMBER[%]; one sentence if it is none."""
         match = _CONDITION.match(text)
         if match is None:
-            raise ValueError(
+            raise InputError(
                 f"condition {text!r} must read MEASURE > NUMBER or MEASURE@COVERAGE > NUMBER, as in 'ece > 0.05' and"
                 f" 'error@0.9 > 0.02'; measures are {', '.join(known_measures())}"
             )
@@ -55,12 +56,12 @@ class Condition:
         if name not in known_measures():
             near = difflib.get_close_matches(name, known_measures(), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(
+            raise InputError(
                 f"condition {text!r}: there is no measure {name!r}{hint}; there are {', '.join(known_measures())}"
             )
         coverage = 1.0 if match[2] is None else _fraction(match[2], match[3])
         if not 0 < coverage <= 1:
-            raise ValueError(f"condition {text!r}: the coverage after @ must be above 0 and at most 1, or 100%")
+            raise InputError(f"condition {text!r}: the coverage after @ must be above 0 and at most 1, or 100%")
         measure = name if name in catalogue() else ALIASES[name]
         return cls(" ".join(text.split()), measure, coverage, sign, limit)
 
@@ -93,11 +94,11 @@ def known_measures() -> list[str]:
 def parse_conditions(texts: Sequence[str], by: str, *, ood: bool) -> list[Condition]:
     """All conditions, refused in one sentence if one is none, or is of OOD data that there are not."""
     if by not in get_args(By):
-        raise ValueError(f"by must be one of {', '.join(get_args(By))}, not {by!r}")
+        raise InputError(f"by must be one of {', '.join(get_args(By))}, not {by!r}")
     conditions = [Condition.parse(text) for text in texts]
     for condition in conditions:
         if condition.needs_ood and not ood:
-            raise ValueError(f"condition {condition.text!r} is about OOD data; give some with --ood")
+            raise InputError(f"condition {condition.text!r} is about OOD data; give some with --ood")
     return conditions
 
 

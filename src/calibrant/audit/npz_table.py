@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
 
 BLOCK_BYTES = 2**26
@@ -32,7 +33,7 @@ class NpzTable(Table):
         with _opened(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
         if not names:
-            raise ValueError(f"{path} holds no arrays (no entry ends in .npy); write it again with numpy.savez")
+            raise InputError(f"{path} holds no arrays (no entry ends in .npy); write it again with numpy.savez")
         self.names = tuple(name.removesuffix(".npy") for name in names)
         self.checked_names()
 
@@ -42,7 +43,7 @@ class NpzTable(Table):
             members = [_Member.of(archive, self.path, name) for name in wanted]
             if len({member.rows for member in members}) > 1:
                 lengths = ", ".join(f"{member.name} {member.rows}" for member in members)
-                raise ValueError(f"{self.path} holds arrays of different lengths: {lengths}")
+                raise InputError(f"{self.path} holds arrays of different lengths: {lengths}")
             total = members[0].rows
             size = max(1, min(BLOCK_ROWS, *(BLOCK_BYTES // member.width for member in members)))
             done = 0
@@ -78,14 +79,14 @@ class _Member:
             shape, by_columns, dtype = _header(stream, path, name)
             content = archive.getinfo(f"{name}.npy").file_size - stream.tell()
         if dtype.hasobject:
-            raise ValueError(
+            raise InputError(
                 f"{path} holds Python objects in {name!r}, which are not read;"
                 " save plain numbers, and names with labels.astype(str)"
             )
         width = math.prod(shape[1:]) * dtype.itemsize
         sound = shape and min(shape) >= 0 and 0 < width <= BLOCK_BYTES
         if not sound or shape[0] * width != content:
-            raise ValueError(
+            raise InputError(
                 f"{path} holds a damaged array {name!r}: its header says shape {shape} of {dtype},"
                 f" but {content} bytes follow; write it again"
             )
@@ -103,7 +104,7 @@ class _Member:
     def blocks(self, archive: zipfile.ZipFile, rows: int) -> Iterator[NDArray[Any]]:
         """The array in blocks of `rows` rows; one that is stored by columns is taken whole, up to 1 GB."""
         if self.by_columns and self.rows * self.width > WHOLE_BYTES:
-            raise ValueError(
+            raise InputError(
                 f"{self.path} holds {self.name!r} column by column, in more than 1 GB;"
                 " save numpy.ascontiguousarray of it, which can be read in blocks"
             )
@@ -120,7 +121,7 @@ class _Member:
     def _read(self, stream: IO[bytes], rows: int) -> NDArray[Any]:
         content = stream.read(rows * self.width)
         if len(content) != rows * self.width:
-            raise ValueError(f"{self.path} is cut short in {self.name!r}; write it again")
+            raise InputError(f"{self.path} is cut short in {self.name!r}; write it again")
         return np.frombuffer(content, self.dtype)
 
 
@@ -130,7 +131,7 @@ def _header(stream: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...], 
         shape, by_columns, dtype = _HEADERS[min(version, (2, 0))](stream)
     except _UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} holds a damaged array {name!r} ({reason}); write it again") from None
+        raise InputError(f"{path} holds a damaged array {name!r} ({reason}); write it again") from None
     return shape, by_columns, dtype
 
 
@@ -141,4 +142,4 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a whole NPZ file ({error}); write it again with numpy.savez") from None
+        raise InputError(f"{path} is not a whole NPZ file ({error}); write it again with numpy.savez") from None

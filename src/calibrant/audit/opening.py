@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.audit.array_table import ArrayTable, as_array
 from calibrant.audit.arrow_tables import CsvTable, FrameTable, ParquetTable
 from calibrant.audit.forecasts import KINDS
@@ -44,7 +45,7 @@ def open_table(source: Any, name: str = "table") -> Table:
         return ArrayTable(source, name)
     if is_table(source):
         return FrameTable(source, name)
-    raise ValueError(
+    raise InputError(
         f"{name} is {type(source).__name__}, which is no table: give a file, a data frame, a dictionary of arrays, or"
         " labels and probabilities"
     )
@@ -53,13 +54,13 @@ def open_table(source: Any, name: str = "table") -> Table:
 def _open_file(file: Path) -> Table:
     kinds = ", ".join(READERS)
     if file.is_dir():
-        raise ValueError(f"{file} is a folder; give a file: {kinds}")
+        raise InputError(f"{file} is a folder; give a file: {kinds}")
     if not file.exists():
-        raise ValueError(f"{file} does not exist; check the path")
+        raise InputError(f"{file} does not exist; check the path")
     if file.suffix.lower() not in READERS or not file.is_file():
-        raise ValueError(f"{file} is no table that can be read; give one that ends in {kinds}")
+        raise InputError(f"{file} is no table that can be read; give one that ends in {kinds}")
     if file.stat().st_size == 0:
-        raise ValueError(f"{file} is empty; write the predictions again")
+        raise InputError(f"{file} is empty; write the predictions again")
     return READERS[file.suffix.lower()](file)
 
 
@@ -84,13 +85,13 @@ def wishes_of(source: Any, wishes: Wishes) -> Wishes:
 def labeled_arrays(labels: Any, probabilities: Any, logits: Any, wishes: Wishes) -> tuple[Table, Wishes, str]:
     """The table of `labels` (N,) with probabilities (N, C), P(positive) (N,) or logits, and the role of the latter."""
     if (probabilities is None) == (logits is None):
-        raise ValueError("give labels with probabilities, or labels with logits=")
+        raise InputError("give labels with probabilities, or labels with logits=")
     if wishes.columns:
-        raise ValueError("columns names the columns of a table; arrays have none: leave it out")
+        raise InputError("columns names the columns of a table; arrays have none: leave it out")
     role, values = forecast_array(probabilities, "probabilities") if logits is None else ("logits", logits)
     table = ArrayTable({"label": labels, role: values}, "predictions")
     if table.columns["label"].ndim != 1:
-        raise ValueError(f"labels must have one entry for each input, not shape {table.columns['label'].shape}")
+        raise InputError(f"labels must have one entry for each input, not shape {table.columns['label'].shape}")
     return table, replace(wishes, columns={"label": "label", role: role}), role
 
 

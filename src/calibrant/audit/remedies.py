@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.audit.advice import Findings, code_of, sentences_of
 from calibrant.audit.outliers_answered import SHARES, measure_outliers
 from calibrant.audit.paired import Paired
@@ -87,7 +88,7 @@ class Remedies:
         try:
             import pandas as pd
         except ImportError:
-            raise ValueError("a frame needs pandas: pip install pandas") from None
+            raise InputError("a frame needs pandas: pip install pandas") from None
         return pd.DataFrame([row.flat() for row in self.rows])
 
     def write_calibrator(self, path: str | Path) -> Path:
@@ -97,7 +98,7 @@ class Remedies:
         and a ValueError says so.
         """
         if self.best is None:
-            raise ValueError(f"{path} was not written: no calibrator gains measurably on these {self.size} rows")
+            raise InputError(f"{path} was not written: no calibrator gains measurably on these {self.size} rows")
         state = FITS[self.best].fit(self._sample.z, self._sample.labels)
         entry = {"name": self.best, "module": f"calibrant.calibrators.{self.best}", "config": {}}
         of = "probabilities" if self._sample.by_class else "confidence"

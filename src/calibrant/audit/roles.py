@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibrant import InputError
 from calibrant.audit.columns import class_text
 from calibrant.audit.tables import Table
 
@@ -85,15 +86,15 @@ def check_wishes(table: Table, wishes: Wishes, roles: tuple[str, ...]) -> None:
     """Refuse roles that there are not and columns that the table has not."""
     for role, name in wishes.columns.items():
         if role not in ROLES:
-            raise ValueError(f"columns names the role {role!r}; there are {', '.join(ROLES)}")
+            raise InputError(f"columns names the role {role!r}; there are {', '.join(ROLES)}")
         several = role in EACH and name not in table.names
         wanted = listed(table, name) if several else (name,)
         if role in roles and len(wanted) > 1:
             for column in wanted:
                 if column not in table.names:
-                    raise ValueError(lacking(table, column))
+                    raise InputError(lacking(table, column))
         elif role in roles and name not in table.names:
-            raise ValueError(lacking(table, name))
+            raise InputError(lacking(table, name))
     for name in wishes.detectors:
         if name not in table.names:
-            raise ValueError(lacking(table, name))
+            raise InputError(lacking(table, name))

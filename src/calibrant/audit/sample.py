@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.metrics.functional import Array
 
 MOST_ROWS = 50_000
@@ -52,7 +53,7 @@ class Sample:
     def wrong(self) -> Array:
         """(n,): 1 where the answer was wrong, else 0."""
         if self.correct is None:
-            raise ValueError("sample has no labels: remedies are measured on labeled predictions")
+            raise InputError("sample has no labels: remedies are measured on labeled predictions")
         return (~self.correct).astype(np.float64)
 
     @property
@@ -134,7 +135,7 @@ class Reservoir:
 
     def _shrink(self) -> None:
         if not self._parts:
-            raise ValueError("the table holds no rows, so nothing can be drawn from it")
+            raise InputError("the table holds no rows, so nothing can be drawn from it")
         joined = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
         most = self._most()
         if len(joined["key"]) > most:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.audit.class_table import flat_record
 from calibrant.audit.grouped import mean_interval, proportion, sums
 from calibrant.metrics import Interval
@@ -146,7 +147,7 @@ def _grouped(columns: Mapping[str, Any], rows: int, groups: int) -> Iterator[tup
     for name, column in columns.items():
         values = np.asarray(column.detach().cpu() if hasattr(column, "detach") else column)
         if values.shape != (rows,):
-            raise ValueError(f"column {name!r} has shape {values.shape}, but confidence has {rows} entries")
+            raise InputError(f"column {name!r} has shape {values.shape}, but confidence has {rows} entries")
         found = _quantile_groups(values, groups) if _is_number(values) else _categories(values)
         if len(found[0]) > 1:
             yield name, found

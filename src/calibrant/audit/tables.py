@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.predictions import Predictions
 
 BLOCK_ROWS = 2**17
@@ -78,7 +79,7 @@ class Table(ABC):
         """Refuse two columns of one name."""
         for position, name in enumerate(self.names):
             if name and name in self.names[:position]:
-                raise ValueError(f"{self.where} has two columns called {name!r}; rename or remove one of them")
+                raise InputError(f"{self.where} has two columns called {name!r}; rename or remove one of them")
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl
 
 from torch import nn
 
+from calibrant import InputError
+
 _WORDS = {"True": True, "False": False, "None": None}
 
 
@@ -24,15 +26,15 @@ def build_module(spec: str) -> nn.Module:
     head, _, query = spec.partition("?")
     package, _, name = head.partition(":")
     if not package or not name:
-        raise ValueError(f"module {spec!r} must read package.module:function, or package.module:function?option=value")
+        raise InputError(f"module {spec!r} must read package.module:function, or package.module:function?option=value")
     options = {key: _value(text) for key, text in parse_qsl(query, keep_blank_values=True)}
     factory = _imported(package, name)
     try:
         network = factory(**options)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"module {spec} cannot be made: {error}") from error
+        raise InputError(f"module {spec} cannot be made: {error}") from error
     if not isinstance(network, nn.Module):
-        raise ValueError(f"module {spec} is not a network: {name} returns a {type(network).__name__}, no nn.Module")
+        raise InputError(f"module {spec} is not a network: {name} returns a {type(network).__name__}, no nn.Module")
     return network
 
 
@@ -43,10 +45,10 @@ def _imported(package: str, name: str) -> Any:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise  # the package is there; what it imports is not
         where = "is it on PYTHONPATH, or in this folder?"
-        raise ValueError(f"module {package} cannot be imported: there is no module {error.name}; {where}") from None
+        raise InputError(f"module {package} cannot be imported: there is no module {error.name}; {where}") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"module {package} has no {name}")
+            raise InputError(f"module {package} has no {name}")
         found = getattr(found, part)
     return found
 

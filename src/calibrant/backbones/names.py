@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
+from calibrant import InputError
 from calibrant.backbones.resnet import resnet18, resnet20
 from calibrant.backbones.small import MLP, SmallCNN
 from calibrant.backbones.wide_resnet import WideResNet
@@ -59,12 +60,12 @@ def build(name: str, shape: Shape, classes: int) -> nn.Module:
     family, *rest = name.lower().split("-")
     if family not in _FAMILIES:
         near = difflib.get_close_matches(family, _FAMILIES, n=1, cutoff=0.0)[0]
-        raise ValueError(f"backbone {name!r} is not known; did you mean {_FAMILIES[near][0]}? There are {_listing()}")
+        raise InputError(f"backbone {name!r} is not known; did you mean {_FAMILIES[near][0]}? There are {_listing()}")
     form, counts, images, builder = _FAMILIES[family]
     if len(rest) not in counts or not all(re.fullmatch(r"[1-9]\d*", part) for part in rest):
-        raise ValueError(f"backbone {name!r} must be written {form}")
+        raise InputError(f"backbone {name!r} must be written {form}")
     if images and len(shape) != 3:
-        raise ValueError(
+        raise InputError(
             f"backbone {name!r} needs images (C, H, W), but the inputs have shape {tuple(shape)}; use mlp-128-128"
         )
     return builder([int(part) for part in rest], shape, classes)

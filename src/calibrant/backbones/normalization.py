@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
+
 
 class Normalize(nn.Module):
     """`module((x - mean) / std)`, channel by channel; uint8 images are first brought to the scale 0 to 1.
@@ -24,7 +26,7 @@ class Normalize(nn.Module):
     def __init__(self, module: nn.Module, mean: Tensor, std: Tensor) -> None:
         super().__init__()
         if mean.dim() != 1 or mean.shape != std.shape:
-            raise ValueError(f"mean and std must be one number a channel, not of shape {tuple(mean.shape)}")
+            raise InputError(f"mean and std must be one number a channel, not of shape {tuple(mean.shape)}")
         self.module = module
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)

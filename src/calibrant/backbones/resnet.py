@@ -8,6 +8,8 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant import InputError
+
 Shortcut = Literal["convolution", "padding"]
 
 
@@ -66,7 +68,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         if len(blocks) != len(widths) or not blocks or min(*blocks, *widths) < 1:
-            raise ValueError("blocks and widths must be equally long lists of positive numbers")
+            raise InputError("blocks and widths must be equally long lists of positive numbers")
         self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(widths[0])
         inputs, groups = widths[0], []
@@ -97,6 +99,6 @@ def resnet20(
 ) -> ResNet:
     """Three groups of (depth - 2) / 6 blocks: ResNet-20, -32, -44, -56, -110."""
     if depth < 8 or (depth - 2) % 6:
-        raise ValueError(f"depth must be 6 n + 2 for a whole n of at least 1 (8, 14, 20, 32, ...), not {depth}")
+        raise InputError(f"depth must be 6 n + 2 for a whole n of at least 1 (8, 14, 20, 32, ...), not {depth}")
     widths = [width << g for g in range(3)]
     return ResNet([(depth - 2) // 6] * 3, widths, classes, channels=channels, shortcut=shortcut)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from calibrant import InputError
+
 
 class SmallCNN(nn.Module):
     """Images (B, channels, H, W) -> logits (B, classes): `depth` stages of 3x3, BN, ReLU; halved in size between."""
@@ -14,7 +16,7 @@ class SmallCNN(nn.Module):
     def __init__(self, classes: int, *, width: int = 16, depth: int = 2, channels: int = 1) -> None:
         super().__init__()
         if width < 1 or depth < 1:
-            raise ValueError(f"width and depth must be at least 1, not {width} and {depth}")
+            raise InputError(f"width and depth must be at least 1, not {width} and {depth}")
         stages: list[nn.Module] = []
         for stage in range(depth):
             inputs, outputs = (width << (stage - 1) if stage else channels), width << stage

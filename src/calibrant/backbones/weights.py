@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
+
 
 def load_weights(network: nn.Module, path: str | Path) -> nn.Module:
     """Put the weights in the checkpoint `path` into `network`, and return it.
@@ -22,14 +24,14 @@ def load_weights(network: nn.Module, path: str | Path) -> nn.Module:
     if given.keys() != own.keys():
         if [value.shape for value in given.values()] != [value.shape for value in own.values()]:
             kind = type(network).__name__
-            raise ValueError(
+            raise InputError(
                 f"{path} holds {len(given)} tensors that do not fit this {kind}, which has {len(own)}:"
                 " name the backbone that it was trained with"
             )
         given = dict(zip(own, given.values()))
     wrong = next((name for name, value in given.items() if value.shape != own[name].shape), None)
     if wrong is not None:
-        raise ValueError(
+        raise InputError(
             f"{path} has {wrong} of shape {tuple(given[wrong].shape)}, but the network needs {tuple(own[wrong].shape)}"
         )
     network.load_state_dict(given, strict=False)
@@ -43,7 +45,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         if isinstance(content, Mapping) and isinstance(content.get(entry), Mapping):
             content = content[entry]
     if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f"{path} holds no weights by name; save them with torch.save(network.state_dict(), path)")
+        raise InputError(f"{path} holds no weights by name; save them with torch.save(network.state_dict(), path)")
     return {str(name).removeprefix("module."): value for name, value in content.items()}
 
 
@@ -54,7 +56,7 @@ def _without_counters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _read(path: Path) -> Any:
     if not path.is_file():
-        raise ValueError(f"weights {path} do not exist; check the path")
+        raise InputError(f"weights {path} do not exist; check the path")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -63,4 +65,4 @@ def _read(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path} cannot be read as weights: {reason}") from None
+        raise InputError(f"{path} cannot be read as weights: {reason}") from None

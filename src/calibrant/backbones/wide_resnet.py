@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant import InputError
+
 
 class _Block(nn.Module):
     """BN, ReLU, 3x3, BN, ReLU, 3x3, and a shortcut: the identity, or a 1x1 on the activated input."""
@@ -38,11 +40,11 @@ class WideResNet(nn.Module):
     def __init__(self, depth: int, width: int, classes: int, *, channels: int = 3, dropout: float = 0.0) -> None:
         super().__init__()
         if depth < 10 or (depth - 4) % 6:
-            raise ValueError(
+            raise InputError(
                 f"depth must be 6 n + 4 for a whole n of at least 1 (10, 16, 22, 28, 40, ...), not {depth}"
             )
         if width < 1:
-            raise ValueError(f"width must be at least 1, not {width}")
+            raise InputError(f"width must be at least 1, not {width}")
         blocks, widths = (depth - 4) // 6, [16, 16 * width, 32 * width, 64 * width]
         self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.groups = nn.Sequential(

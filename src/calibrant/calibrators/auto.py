@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import slots
+from calibrant import InputError, slots
 from calibrant.calibrators.base import NONE, Calibrator
 from calibrant.calibrators.choosing import fold_numbers, simplest_best, splits
 from calibrant.calibrators.uncalibrated import Uncalibrated
@@ -46,9 +46,9 @@ class AutoCalibrator(Calibrator):
         names = candidates.replace(",", " ").split() if isinstance(candidates, str) else candidates
         self.candidates = tuple(slots.check("calibrator", name) for name in names)
         if not self.candidates or "auto" in self.candidates:
-            raise ValueError("candidates must name calibrators to choose from, and not auto itself")
+            raise InputError("candidates must name calibrators to choose from, and not auto itself")
         if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
-            raise ValueError(f"folds must be a whole number of at least 2, not {folds}")
+            raise InputError(f"folds must be a whole number of at least 2, not {folds}")
         self.folds, self.seed = folds, seed
         self.losses: dict[str, float] = {}
         self.inner: Calibrator = Uncalibrated()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant import checks, slots
+from calibrant import InputError, checks, slots
 from calibrant.adapters.fitted import FittedModule
 from calibrant.adapters.outputs import as_classes
 from calibrant.predictions import Predictions
@@ -89,7 +89,7 @@ class Calibrator(FittedModule, ABC):
         """
         p = checks.finite("probabilities", checks.floating("probabilities", probabilities).detach())
         if p.dim() not in (1, 2) or bool(((p < 0) | (p > 1)).any()):
-            raise ValueError(f"probabilities must have shape (N, C) or (N,) and lie in [0, 1], not {tuple(p.shape)}")
+            raise InputError(f"probabilities must have shape (N, C) or (N,) and lie in [0, 1], not {tuple(p.shape)}")
         rows = p if p.dim() == 2 else torch.stack([1 - p, p], 1)
         self._check(rows.shape[1])
         result = self.of_mean(rows)
@@ -110,9 +110,9 @@ class Calibrator(FittedModule, ABC):
         the other confidence.
         """
         if predictions.probabilities is None:
-            raise ValueError("predictions have no probabilities: a confidence alone cannot be calibrated")
+            raise InputError("predictions have no probabilities: a confidence alone cannot be calibrated")
         if predictions.calibrator != NONE:
-            raise ValueError(
+            raise InputError(
                 f"predictions went through the calibrator {predictions.calibrator} already; take the raw ones"
             )
         self._check(predictions.probabilities.shape[1])
@@ -147,12 +147,12 @@ class Calibrator(FittedModule, ABC):
     def check_fitted(self) -> None:
         """Refuse a calibrator on which `fit` was not called."""
         if int(self.classes) == 0:
-            raise ValueError(f"this {type(self).__name__} is not fitted: call fit(logits, labels) first")
+            raise InputError(f"this {type(self).__name__} is not fitted: call fit(logits, labels) first")
 
     def _check(self, classes: int) -> None:
         self.check_fitted()
         if classes != int(self.classes):
-            raise ValueError(f"logits have {classes} columns, but the calibrator was fitted to {int(self.classes)}")
+            raise InputError(f"logits have {classes} columns, but the calibrator was fitted to {int(self.classes)}")
 
     def _where_it_is(self, z: Tensor) -> Tensor:
         """`forward` on the device of the fitted values."""
@@ -176,7 +176,7 @@ def pooled(logits: Any) -> Tensor:
     """Logits (N, C) as they are, (N, 1) as two classes; of members (K, N, C) the log of their mean probabilities."""
     value = checks.finite("logits", checks.floating("logits", logits).detach())
     if value.dim() not in (2, 3):
-        raise ValueError(f"logits must have shape (N, C) or (K, N, C), not {tuple(value.shape)}")
+        raise InputError(f"logits must have shape (N, C) or (K, N, C), not {tuple(value.shape)}")
     value = as_classes(value)
     return value if value.dim() == 2 else value.log_softmax(-1).logsumexp(0) - math.log(len(value))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fits import fit_isotonic
 from calibrant.slots import register
@@ -79,7 +79,7 @@ class IsotonicCalibration(Calibrator):
         super()._restore(tensors)
         fits = self.knots.shape == self.levels.shape and len(self.knots) > 0 and int(self.rows) > 0
         if not fits or bool((self.knots.diff() < 0).any()) or bool((self.levels.diff() < 0).any()):
-            raise ValueError("tensors do not belong to an IsotonicCalibration: its function does not increase")
+            raise InputError("tensors do not belong to an IsotonicCalibration: its function does not increase")
         checks.unit_interval("knots", self.knots)
         checks.unit_interval("levels", self.levels)
         self.keeps_class = int(self.classes) != 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.files import read_bytes, write_json
 from calibrant.slots import recorded, required
 
@@ -44,17 +45,17 @@ def load(path: str | Path) -> Calibrator:
     """
     file = Path(path)
     if not file.is_file():
-        raise ValueError(f"{file} does not exist; write one with calibrant audit --write-calibrator {file}")
+        raise InputError(f"{file} does not exist; write one with calibrant audit --write-calibrator {file}")
     if file.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{file} is larger than {_MOST_BYTES} bytes, so it is no calibrator")
+        raise InputError(f"{file} is larger than {_MOST_BYTES} bytes, so it is no calibrator")
     try:
         record = json.loads(read_bytes(file))
         if record["format"] != FORMAT or not 1 <= int(record["version"]) <= VERSION:
-            raise ValueError
+            raise InputError
         entry, state = (str(record["name"]), str(record["module"])), _tensors(record["state"])
         config = dict(record["config"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise ValueError(
+        raise InputError(
             f"{file} is not a calibrator that this version reads; write it again with"
             " calibrant.calibrators.save or calibrant audit --write-calibrator"
         ) from None
@@ -62,7 +63,7 @@ def load(path: str | Path) -> Calibrator:
         made: Calibrator = required("calibrator", *entry).from_state(config, state)
         made.check_fitted()
     except (TypeError, KeyError) as error:
-        raise ValueError(f"{file} is damaged: {error}; write it again") from None
+        raise InputError(f"{file} is damaged: {error}; write it again") from None
     return made
 
 
@@ -76,5 +77,5 @@ def _tensors(state: Mapping[str, Any]) -> dict[str, Any]:
 def _numbers(value: Any) -> Any:
     array = np.array(value)
     if array.dtype.kind not in "if":
-        raise ValueError
+        raise InputError
     return array

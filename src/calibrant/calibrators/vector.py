@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fits import fit_vector
 from calibrant.slots import register
@@ -46,7 +46,7 @@ class VectorScaling(Calibrator):
     def __init__(self, *, penalty: float = 1.0) -> None:
         super().__init__()
         if not 0 <= penalty < math.inf:
-            raise ValueError(f"penalty must be a finite number of at least 0, not {penalty}")
+            raise InputError(f"penalty must be a finite number of at least 0, not {penalty}")
         self.penalty = float(penalty)
         for name in ("temperature", "uniform"):
             self.register_buffer(name, torch.tensor(math.nan, dtype=torch.float64))
@@ -80,7 +80,7 @@ class VectorScaling(Calibrator):
     def _restore(self, tensors: Mapping[str, Tensor]) -> VectorScaling:
         super()._restore(tensors)
         if {self.scale.shape, self.bias.shape} != {(int(self.classes),)}:
-            raise ValueError(f"tensors do not belong to a VectorScaling of {int(self.classes)} classes")
+            raise InputError(f"tensors do not belong to a VectorScaling of {int(self.classes)} classes")
         for part in self._fitted():
             checks.finite("tensors", part)
         return self

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.errors import GateFailed, resumable
 
@@ -102,7 +103,7 @@ def command(
     columns = {"confidence": confidence, "probabilities": probabilities, "logits": logits, "score": score}
     columns |= {"label": label, "predicted": predicted, "correct": correct}
     if write_calibrator is not None and not remedies:
-        raise ValueError("--write-calibrator needs the remedies: leave out --no-remedies")
+        raise InputError("--write-calibrator needs the remedies: leave out --no-remedies")
     page = out if out is not None or json else Path(f"{predictions.stem}-audit.html")
     for file in (page, write_calibrator):
         if file is not None:
@@ -162,7 +163,7 @@ def _classes(text: str | None) -> Sequence[str] | int:
         return ()
     if text.isdigit():
         if int(text) < 2:
-            raise ValueError(f"--classes must be at least 2, or the names of the classes, not {text}")
+            raise InputError(f"--classes must be at least 2, or the names of the classes, not {text}")
         return int(text)
     return [name.strip() for name in text.split(",")]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.errors import resumable
 from calibrant.cli.groups import grouped
@@ -176,10 +177,10 @@ def _lines(file: Path) -> list[str]:
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--classes {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"--classes {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found = [line for line in lines if line]
     if not found or len(set(found)) < len(found):
-        raise ValueError(f"--classes {file} must hold different names, one per line")
+        raise InputError(f"--classes {file} must hold different names, one per line")
     return found
 
 
@@ -187,4 +188,4 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
     try:
         return None if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--{name} must be numbers such as 0.485,0.456,0.406, not {text!r}") from None
+        raise InputError(f"--{name} must be numbers such as 0.485,0.456,0.406, not {text!r}") from None

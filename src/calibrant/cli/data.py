@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 
 EXAMPLES = """
@@ -41,7 +42,7 @@ def command(
         _show(_describe(_with_options(spec, label=label, ignore=ignore)), json)
         return
     if label is not None or ignore is not None:
-        raise ValueError("--label and --ignore are for the columns of a table; name it: calibrant data FILE.csv")
+        raise InputError("--label and --ignore are for the columns of a table; name it: calibrant data FILE.csv")
     from calibrant.data import default_folder, download
 
     folder = root or default_folder()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.errors import resumable
 
@@ -45,7 +46,7 @@ def command(
         record = Run(out).record
         chosen, numbers = options.on_device(Run(out).settings, device), [int(one) for one in record.get("seeds", [])]
         if not numbers:
-            raise ValueError(f"{out} is not a demo; resume it: {Run(out).resume_command}")
+            raise InputError(f"{out} is not a demo; resume it: {Run(out).resume_command}")
         asked = str(record["command"])
     else:
         chosen = options.read_settings(profile, settings, override or (), engine__device=device, seed=seed)

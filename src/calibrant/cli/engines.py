@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant import InputError
+
 if TYPE_CHECKING:
     from calibrant.runs.resources import Resources
 
@@ -34,11 +36,11 @@ class Where:
     def on_ray(self, **only_ray: object) -> bool:
         """Whether the engine is Ray; an option that only Ray understands is refused without it."""
         if self.engine not in ("local", "ray"):
-            raise ValueError(f"engine {self.engine!r} does not exist; there are local and ray")
+            raise InputError(f"engine {self.engine!r} does not exist; there are local and ray")
         options = {"address": self.address, **only_ray}
         given = next((name for name, value in options.items() if value not in (None, False)), None)
         if self.engine == "local" and given is not None:
-            raise ValueError(f"--{given} needs --engine ray")
+            raise InputError(f"--{given} needs --engine ray")
         return self.engine == "ray"
 
     def parsed(self) -> Resources:

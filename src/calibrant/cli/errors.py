@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-from calibrant import __version__, install_line
+from calibrant import InputError, __version__, install_line
 
 FAILED, USAGE, GATE, DIVERGED, INTERRUPTED = 1, 2, 3, 4, 128 + signal.SIGINT
 DEBUG = "CALIBRANT_DEBUG"
-USERS = ValueError
+USERS = InputError
 """The errors that are the user's; an error that is nobody's is a bug of ours."""
 # By name, so that nothing is imported for them.
 _FAILURES = {"RunError", "BuildError", "OutOfMemoryError", "MemoryError"}
@@ -123,7 +123,7 @@ def _lasting(stream: Any, number: int) -> Any:
 def explain(error: BaseException) -> tuple[str, int]:
     """The sentence and the exit code for `error`; the traceback of one that nobody foresaw is written to a file.
 
-    >>> explain(ValueError("data: no such file"))
+    >>> explain(InputError("data: no such file"))
     ('data: no such file', 2)
     >>> explain(ZeroDivisionError("division by zero"))
     ('unexpected ZeroDivisionError: division by zero; this is a bug of calibrant: please report it with ....txt', 1)

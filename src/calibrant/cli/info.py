@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant import slots
+from calibrant import InputError, slots
 from calibrant.cli import options, output
 
 
@@ -166,7 +166,7 @@ def _schemes(name: str | None, profile: str | None, as_json: bool) -> None:
 
 def _slots(name: str | None, profile: str | None, as_json: bool) -> None:
     if name is not None and name not in slots.ROOMS:
-        raise ValueError(f"there is no slot {name!r}; there are {', '.join(slots.ROOMS)}")
+        raise InputError(f"there is no slot {name!r}; there are {', '.join(slots.ROOMS)}")
     rows = [_slot_row(kind, one) for kind in slots.ROOMS if name in (None, kind) for one in slots.names(kind)]
     if as_json:
         output.print_json(rows)
@@ -193,7 +193,7 @@ def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:
     from calibrant.runs.run import predictor_folder
 
     if name is None:
-        raise ValueError("info predictor needs a folder: calibrant info predictor RUN")
+        raise InputError("info predictor needs a folder: calibrant info predictor RUN")
     found = describe(predictor_folder(name, scheme))
     if as_json:
         output.print_json(found)

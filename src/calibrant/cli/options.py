@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calibrant import InputError
 from calibrant.slots import loaded_plugins, plugin_options
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def read_settings(
 def refuse_beside_resume(*given: object) -> None:
     """Refuse options that would be ignored, because a run resumes with the settings it was begun with."""
     if any(one is not None for one in given):
-        raise ValueError("--resume takes all settings from the run in --out; leave the other options out")
+        raise InputError("--resume takes all settings from the run in --out; leave the other options out")
 
 
 def on_device(settings: Settings, device: str | None) -> Settings:

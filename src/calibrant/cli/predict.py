@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
@@ -73,7 +74,7 @@ def command(
     from calibrant.runs.run import predictor_folder
 
     if coverage is not None and error is not None:
-        raise ValueError("give either --coverage or --error, not both")
+        raise InputError("give either --coverage or --error, not both")
     engine, local = _engine(where, device, workers), where.engine == "local"
     network = None if module is None else network_of(module)
     target = choose_device(device or "auto") if local else "cpu"
@@ -107,12 +108,12 @@ def _engine(where: Where, device: str | None, workers: int | None) -> Callable[.
         from calibrant.deploy.prediction_tables import predict_table
 
         if where.resources is not None:
-            raise ValueError("--resources needs --engine ray; here, OMP_NUM_THREADS is the number of threads")
+            raise InputError("--resources needs --engine ray; here, OMP_NUM_THREADS is the number of threads")
         return predict_table
     from calibrant.deploy.spread.ray_predict import RayPrediction
 
     if device is not None:
-        raise ValueError("--device is for the local engine; with --engine ray, --resources gpu=1 asks for accelerators")
+        raise InputError("--device is for the local engine; with --engine ray, --resources gpu=1 asks for accelerators")
     return RayPrediction(where.address, workers, where.parsed()).run
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.errors import resumable
 
@@ -86,5 +87,5 @@ def parse_seeds(text: str) -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--seeds must be whole numbers with commas between them, such as 0,1,2, not {text!r}")
+        raise InputError(f"--seeds must be whole numbers with commas between them, such as 0,1,2, not {text!r}")
     return [int(part) for part in parts]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant import InputError
 from calibrant.cli import options, output
 from calibrant.cli.engines import Where
 from calibrant.cli.errors import resumable
@@ -106,7 +107,7 @@ def _executor(where: Where, asha: bool, retries: int) -> Executor:
     if where.on_ray(asha=asha):
         return RayTune(where.address, wanted, retries, asha)
     if wanted.gpu or wanted.custom:
-        raise ValueError("--resources other than cpu need --engine ray; here, --device names the accelerator")
+        raise InputError("--resources other than cpu need --engine ray; here, --device names the accelerator")
     return Serial(wanted.cpu, retries)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from calibrant import InputError
 from calibrant.config.values import (
     ByFamily,
     CalibratorName,
@@ -222,7 +223,7 @@ class OutlierSettings(Group):
     def _belong(self) -> OutlierSettings:
         for name in self.options:
             if name not in self.scores:
-                raise ValueError(f"options are given for {name}, which is not among the scores")
+                raise InputError(f"options are given for {name}, which is not among the scores")
         return self
 
 

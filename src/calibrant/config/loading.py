@@ -12,6 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from calibrant import InputError
 from calibrant.config.dependence import renamed
 from calibrant.config.groups import (
     AugmentationSettings,
@@ -65,7 +66,7 @@ class Settings(Group):
         missing = [module for module in values.get("plugins") or () if not is_loaded(str(module))]
         if missing:
             remedy = f"add --plugin {missing[0]} to the command, or import {missing[0]} first"
-            raise ValueError(f"the plugin {missing[0]} is needed, but not loaded: {remedy}")
+            raise InputError(f"the plugin {missing[0]} is needed, but not loaded: {remedy}")
         return renamed(values)
 
     def to_yaml(self) -> str:
@@ -108,7 +109,7 @@ def load_settings(profile: str = "embedded", file: str | Path | None = None, ove
     changes = {} if file is None else read_yaml(Path(file))
     profile = str(changes.get("profile", profile))
     if profile not in profiles():
-        raise ValueError(f"profile {profile!r} does not exist{_hint(profile, profiles())}")
+        raise InputError(f"profile {profile!r} does not exist{_hint(profile, profiles())}")
     text = (resources.files("calibrant.config") / "profiles" / f"{profile}.yaml").read_text(encoding="utf-8")
     settings = _lay_over(Settings(), {**(yaml.safe_load(text) or {}), "profile": profile}, f"profile {profile}")
     settings = _lay_over(settings, changes, str(file))
@@ -128,13 +129,13 @@ def read_yaml(path: Path, kind: str = "settings") -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"{kind} file {path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{kind} file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{kind} file {path} is not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"{kind} file {path} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ValueError(f"{kind} file {path} must hold `key: value` pairs, not a {type(content).__name__}")
+        raise InputError(f"{kind} file {path} must hold `key: value` pairs, not a {type(content).__name__}")
     return content
 
 
@@ -150,17 +151,17 @@ def parse_overrides(
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"override {override!r} must look like {example}")
+            raise InputError(f"override {override!r} must look like {example}")
         *groups, name = key.strip().split(".")
         node = result
         for group in groups:
             node = node.setdefault(group, {})
             if not isinstance(node, dict):
-                raise ValueError(f"override {override!r} looks into {group!r}, which is set to a value")
+                raise InputError(f"override {override!r} looks into {group!r}, which is set to a value")
         try:
             node[name] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise ValueError(f"override {override!r} has a value that is not YAML; quote it") from None
+            raise InputError(f"override {override!r} has a value that is not YAML; quote it") from None
     return result
 
 
@@ -168,7 +169,7 @@ def _lay_over(settings: Settings, changes: Mapping[str, Any], where: str) -> Set
     try:
         return Settings.model_validate(_merge(settings.model_dump(), changes, Settings))
     except ValidationError as error:
-        raise ValueError(f"{where}: {sentence(error)}") from None
+        raise InputError(f"{where}: {sentence(error)}") from None
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:

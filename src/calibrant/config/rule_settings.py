@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from calibrant import InputError
 from calibrant.config.values import DetectorName, Fraction, Group, Options, SynthesizerName
 
 
@@ -50,7 +51,7 @@ class RuleSettings(Group):
     @model_validator(mode="after")
     def _both(self) -> RuleSettings:
         if (self.max_error is None) != (self.max_outliers is None):
-            raise ValueError("a certificate needs both rule.max_error and rule.max_outliers")
+            raise InputError("a certificate needs both rule.max_error and rule.max_outliers")
         if self.max_error is None and self.min_coverage is not None:
-            raise ValueError("rule.min_coverage is part of a certificate, which needs rule.max_error as well")
+            raise InputError("rule.min_coverage is part of a certificate, which needs rule.max_error as well")
         return self

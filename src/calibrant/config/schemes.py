@@ -6,6 +6,8 @@ import difflib
 from dataclasses import dataclass, replace
 from itertools import product
 
+from calibrant import InputError
+
 
 @dataclass(frozen=True)
 class Scheme:
@@ -32,7 +34,7 @@ class Scheme:
         wanted = str(name).strip().upper()
         if wanted not in known:
             near = difflib.get_close_matches(wanted, known, n=1, cutoff=0.0)[0]
-            raise ValueError(f"scheme {str(name)!r} does not exist; did you mean {near}? There are {', '.join(known)}")
+            raise InputError(f"scheme {str(name)!r} does not exist; did you mean {near}? There are {', '.join(known)}")
         return known[wanted]
 
     @classmethod

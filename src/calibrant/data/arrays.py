@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.trees import join_rows, row_count, take_rows, tensors_in
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """Data that is missing, damaged or of a wrong form: one sentence that says what to do."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.data.arrays import DataError
 from calibrant.data.images import ImageForm, looks_like_image, pil_to_tensor, shape_images
 
@@ -49,19 +50,19 @@ class ImageTransform:
     def __post_init__(self) -> None:
         sides = (self.size, self.size) if isinstance(self.size, int) else self.size
         if sides is not None and (len(sides) != 2 or not all(isinstance(s, int) and s > 0 for s in sides)):
-            raise ValueError(f"size must be one or two positive numbers of pixels, not {self.size}")
+            raise InputError(f"size must be one or two positive numbers of pixels, not {self.size}")
         object.__setattr__(self, "size", None if sides is None else tuple(sides))
         for name in ("mean", "std"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else tuple(float(one) for one in value))
         if self.channels not in (None, 1, 3):
-            raise ValueError(f"channels must be 1, 3 or None, not {self.channels}")
+            raise InputError(f"channels must be 1, 3 or None, not {self.channels}")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
-            raise ValueError("mean and std must be given together, one number for each channel")
+            raise InputError("mean and std must be given together, one number for each channel")
         if self.std is not None and min(self.std) <= 0:
-            raise ValueError(f"std must be positive, not {self.std}")
+            raise InputError(f"std must be positive, not {self.std}")
         if self.mean is not None and self.channels is not None and len(self.mean) not in (1, self.channels):
-            raise ValueError(f"mean has {len(self.mean)} numbers, but there are {self.channels} channels")
+            raise InputError(f"mean has {len(self.mean)} numbers, but there are {self.channels} channels")
         _ = self.form  # refuses a wrong crop or interpolation
 
     @classmethod
@@ -74,11 +75,11 @@ class ImageTransform:
         """
         missing = [name for name in ("input_size", "mean", "std") if name not in config]
         if missing:
-            raise ValueError(f"config has no {missing[0]}: give what timm.data.resolve_model_data_config returns")
+            raise InputError(f"config has no {missing[0]}: give what timm.data.resolve_model_data_config returns")
         channels, *sides = config["input_size"]
         mode = config.get("crop_mode") or "center"
         if mode not in ("center", "squash"):
-            raise ValueError(f"crop_mode {mode!r} of timm is not supported: give timm's own transform as a callable")
+            raise InputError(f"crop_mode {mode!r} of timm is not supported: give timm's own transform as a callable")
         way = config.get("interpolation") or "bilinear"
         return cls(
             (int(sides[0]), int(sides[-1])),
@@ -96,7 +97,7 @@ class ImageTransform:
             size = content["size"]
             return cls(**{**content, "size": None if size is None else tuple(size)})
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"this is not an image transform: {error}") from None
+            raise InputError(f"this is not an image transform: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them."""

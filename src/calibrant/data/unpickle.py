@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.data.arrays import DataError
 
 
@@ -35,7 +36,7 @@ class _Dtype:
     def resolve(self) -> np.dtype[Any]:
         dtype = np.dtype(self.code).newbyteorder("=" if self.order == "|" else self.order)  # type: ignore[arg-type]
         if dtype.kind not in "biuf":
-            raise ValueError(f"an array of {dtype} instead of numbers")
+            raise InputError(f"an array of {dtype} instead of numbers")
         return dtype
 
 
@@ -58,7 +59,7 @@ class _Name:
 def _latin1(text: str, encoding: str) -> bytes:
     """Stands in for `_codecs.encode`, by which Python 3 writes bytes in protocol 2."""
     if encoding != "latin1":
-        raise ValueError(f"a string in {encoding}")
+        raise InputError(f"a string in {encoding}")
     return text.encode("latin1")
 
 
@@ -101,7 +102,7 @@ def _plain(value: Any) -> Any:
         return type(value)(_plain(item) for item in value)
     if value is None or isinstance(value, (str, int, float)):
         return value
-    raise ValueError(f"a {type(value).__name__.lstrip('_')} where an array or a plain value belongs")
+    raise InputError(f"a {type(value).__name__.lstrip('_')} where an array or a plain value belongs")
 
 
 def read_arrays(content: bytes, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy.pipeline import PRODUCTS, train_run
@@ -45,7 +46,7 @@ def run_demo(
     """
     root, schemes = Run(out), Scheme.all()
     if len(set(seeds)) != len(seeds) or not seeds or min(seeds) < 0:
-        raise ValueError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
+        raise InputError(f"seeds must be different numbers from 0 on, not {list(seeds)}")
     root.check(settings)
     root.begin(settings, schemes, command, seeds=list(seeds))
     tasks = [

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.adapters.trees import take_rows
 from calibrant.predictions import Decision
 from calibrant.selective.rule import DecisionRule
@@ -42,9 +43,9 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         if not 0 < self.error < 1:
-            raise ValueError(f"error must lie in (0, 1), not {self.error}")
+            raise InputError(f"error must lie in (0, 1), not {self.error}")
         if self.min_members < 2:
-            raise ValueError(f"min_members must be at least 2, for a variance, not {self.min_members}")
+            raise InputError(f"min_members must be at least 2, for a variance, not {self.min_members}")
 
     def order(self, total: int) -> list[int]:
         """The order in which the members are evaluated."""

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.compiled import usable
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
@@ -140,7 +141,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         """
         scheme = Scheme.parse(self.scheme or "FNN")
         if scheme.ocm and uncertainty is None:
-            raise ValueError(f"uncertainty is missing: {scheme} needs unlabeled outliers to fine-tune on")
+            raise InputError(f"uncertainty is missing: {scheme} needs unlabeled outliers to fine-tune on")
         if y is None and isinstance(X, tuple) and len(X) == 2:
             X, y = X
         network = self.module if isinstance(self.module, nn.Module) else None
@@ -171,7 +172,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         """The name of the network for a table or images."""
         inputs = train.take(torch.tensor([0]))[0]
         if inputs.dtype == torch.int64:
-            raise ValueError("module must be given for tokens: a network that embeds them")
+            raise InputError("module must be given for tokens: a network that embeds them")
         return str(self.module or ("cnn-32" if inputs.dim() == 4 else "mlp-64-64"))
 
     def _weights(
@@ -181,10 +182,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         if sample_weight is None and self.class_weight is None:
             return None
         if settings.calibration.replaces_cross_entropy:
-            raise ValueError("weights are of the cross-entropy, which calibration.replaces_cross_entropy leaves out")
+            raise InputError("weights are of the cross-entropy, which calibration.replaces_cross_entropy leaves out")
         labels = getattr(train, "labels", None)
         if labels is None or (y is None and sample_weight is not None):
-            raise ValueError("sample_weight and class_weight need X and y as arrays, tensors or frames")
+            raise InputError("sample_weight and class_weight need X and y as arrays, tensors or frames")
         return loss_weights(sample_weight, self.class_weight, labeling.classes[labels.numpy()])
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -209,7 +210,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         """The probability that each answer is right, in a stream with the assumed share of outliers, (N,)."""
         found = self.decide(X).trust
         if found is None:
-            raise ValueError("this classifier has no trust: its rule is another one; leave scheme and rule at None")
+            raise InputError("this classifier has no trust: its rule is another one; leave scheme and rule at None")
         values: NDArray[Any] = found.numpy()
         return values
 
@@ -229,7 +230,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         """The answers to X with confidence and trust, and which of them are accepted; arguments as in `accept`."""
         data, predictor = self._checked(X), self.predictor_
         if coverage is not None and error is not None:
-            raise ValueError("give either coverage or error, not both")
+            raise InputError("give either coverage or error, not both")
         if coverage is not None:
             predictor = predictor.at_coverage(coverage)
         elif error is not None:
@@ -259,7 +260,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
         data = as_examples(take_in(self, X))
         shape = input_shape(data)
         if shape != self.input_shape_:
-            raise ValueError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
+            raise InputError(f"X has inputs of shape {shape}, but the classifier was fitted on {self.input_shape_}")
         return data
 
     def _settings(self) -> Settings:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from calibrant import InputError
 from calibrant.data.images import looks_like_image
 from calibrant.deploy.frame_encoder import FrameEncoder, as_frame, is_frame
 
@@ -58,7 +59,7 @@ def _checked(estimator: Any, X: Any, name: str, reset: bool) -> Any:
 
     encoder = estimator.encoder_
     if encoder is not None and any(values is not None for values in encoder.columns.values()):
-        raise ValueError(f"{name} must be a frame with the columns {', '.join(encoder.columns)}, as X was in fit")
+        raise InputError(f"{name} must be a frame with the columns {', '.join(encoder.columns)}, as X was in fit")
     kinds: dict[str, Any] = {"accept_sparse": "csr", "allow_nd": True, "dtype": "numeric"}
     if name == "X":
         found: Any = validate_data(estimator, X, reset=reset, **kinds)
@@ -73,7 +74,7 @@ def _checked(estimator: Any, X: Any, name: str, reset: bool) -> Any:
 def _dense(X: Any) -> Any:
     size = 4 * X.shape[0] * X.shape[1]
     if size > MOST_BYTES:
-        raise ValueError(
+        raise InputError(
             f"X is sparse and would take {size / 2**30:.0f} GiB as a dense array, more than {MOST_BYTES // 2**30};"
             " reduce its columns first, for example with sklearn.decomposition.TruncatedSVD"
         )
@@ -96,5 +97,5 @@ def loss_weights(sample_weight: Any, class_weight: Any, y: Any) -> Tensor | None
 def scaled(weights: Tensor) -> Tensor:
     """`weights` with the mean 1, so that rate and regularizers mean what they mean without weights."""
     if not float(weights.sum()) > 0:
-        raise ValueError("sample_weight is 0 for all training examples; give some of them a weight")
+        raise InputError("sample_weight is 0 for all training examples; give some of them a weight")
     return (weights / weights.mean()).float()

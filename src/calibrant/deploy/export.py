@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.unpacking import as_mapping
 from calibrant.data import ImageTransform
 from calibrant.posteriors.members import Member
@@ -81,7 +81,7 @@ def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
     if any(file.suffix == ".onnx" for file in files):
         _check_onnx()
     if as_mapping(example) is not None:
-        raise ValueError("example must be one tensor: a predictor of several inputs by name cannot be exported")
+        raise InputError("example must be one tensor: a predictor of several inputs by name cannot be exported")
     batch = checks.shaped("example", checks.tensor("example", example))
     folder = files[0].absolute().parent
     try:
@@ -91,7 +91,7 @@ def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
             for written in sorted(Path(scratch).iterdir()):
                 written.replace(folder / written.name)
     except OSError as error:
-        raise ValueError(f"path {path} cannot be written: {error.strerror}") from error
+        raise InputError(f"path {path} cannot be written: {error.strerror}") from error
     return files
 
 
@@ -155,4 +155,4 @@ def _quiet() -> Iterator[None]:
 def _check_onnx() -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"ONNX export needs {' and '.join(missing)}: pip install 'calibrant[onnx]', or export to .pt2")
+        raise InputError(f"ONNX export needs {' and '.join(missing)}: pip install 'calibrant[onnx]', or export to .pt2")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.files import RunError, read_json, write_json
 
 COLUMNS = "columns.json"
@@ -43,7 +44,7 @@ class FrameEncoder:
         found: dict[str, tuple[str, ...] | None] = {}
         for place, name in enumerate(map(str, frame.columns)):
             if name in found:
-                raise ValueError(f"X has two columns named {name!r}; rename one")
+                raise InputError(f"X has two columns named {name!r}; rename one")
             found[name] = _categories(frame.iloc[:, place], name)
         return cls(found)
 
@@ -59,7 +60,7 @@ class FrameEncoder:
     def __call__(self, frame: Any, name: str = "X") -> NDArray[np.float32]:
         """`frame`, with the columns it was learned on in their order, as numbers (N, D)."""
         if list(map(str, frame.columns)) != list(self.columns):
-            raise ValueError(f"{name} must have the columns {', '.join(self.columns)}, in this order")
+            raise InputError(f"{name} must have the columns {', '.join(self.columns)}, in this order")
         blocks = [
             _numbers(frame.iloc[:, place], column)[:, None]
             if values is None
@@ -81,7 +82,7 @@ class FrameEncoder:
         """What `save` wrote."""
         path = Path(folder) / COLUMNS
         if path.is_file() and path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"{path} is too large to hold the columns of a frame; save the classifier again")
+            raise InputError(f"{path} is too large to hold the columns of a frame; save the classifier again")
         try:
             content = read_json(path)
             if content["format"] != _FORMAT:
@@ -90,7 +91,7 @@ class FrameEncoder:
                 {str(name): None if values is None else tuple(map(str, values)) for name, values in content["columns"]}
             )
         except (RunError, LookupError, TypeError, ValueError, RecursionError):
-            raise ValueError(f"{path} does not hold the columns of a frame; save the classifier again") from None
+            raise InputError(f"{path} does not hold the columns of a frame; save the classifier again") from None
 
 
 def is_frame(X: Any) -> bool:
@@ -112,17 +113,17 @@ def _categories(column: Any, name: str) -> tuple[str, ...] | None:
     kinds = {type(value) for value in present}
     if kind not in "OUS" or not all(issubclass(one, (str, bool, int, float, np.generic)) for one in kinds):
         what = str(column.dtype) if kind not in "OUS" else next(iter(kinds)).__name__
-        raise ValueError(
+        raise InputError(
             f"X has a column {name!r} of {what}, which is neither numbers nor a category; turn it into one of them, or"
             " leave it out"
         )
     if kinds and not any(issubclass(one, (str, bool, np.bool_)) for one in kinds) and not hasattr(column, "cat"):
         return None  # numbers as objects
     if len({issubclass(one, str) for one in kinds}) > 1:
-        raise ValueError(f"X has a column {name!r} that mixes text and numbers; convert it to one of them")
+        raise InputError(f"X has a column {name!r} that mixes text and numbers; convert it to one of them")
     values = sorted(set(_texts(column)))
     if len(values) > _MOST or (len(values) > _FEW and len(values) == len(column)):
-        raise ValueError(
+        raise InputError(
             f"X has a column {name!r} with {len(values)} different values in {len(column)} rows, which looks like an"
             " identifier or free text; leave it out, or group its values"
         )
@@ -145,11 +146,11 @@ def _numbers(column: Any, name: str) -> NDArray[np.float32]:
     try:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
-        raise ValueError(
+        raise InputError(
             f"X has text in the column {name!r}, which held numbers when the classifier was fitted"
         ) from None
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax())
-        raise ValueError(f"X holds NaN or infinity in row {row} of the column {name!r}; fill it in or remove the row")
+        raise InputError(f"X holds NaN or infinity in row {row} of the column {name!r}; fill it in or remove the row")
     numbers: NDArray[np.float32] = values.astype(np.float32)
     return numbers

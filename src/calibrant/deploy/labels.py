@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from calibrant import InputError
 from calibrant.adapters.calling import call
 from calibrant.adapters.compiled import uncompiled
 from calibrant.adapters.outputs import logits_of
@@ -30,7 +31,7 @@ class Labeling:
         index = np.searchsorted(self.classes, values).clip(0, len(self.classes) - 1)
         wrong = self.classes[index] != values
         if wrong.any():
-            raise ValueError(f"y holds {values[wrong][0]!r}, which is not among the {len(self.classes)} known classes")
+            raise InputError(f"y holds {values[wrong][0]!r}, which is not among the {len(self.classes)} known classes")
         return index.astype(np.int64)
 
     def encode(self, data: Any) -> Examples:
@@ -39,7 +40,7 @@ class Labeling:
             return as_examples(data[0], self.indices(data[1]))
         examples = as_examples(data)
         if isinstance(examples, ArrayData) and examples.labels is None:
-            raise ValueError("validation must hold labels: give a pair (X, y), a data set or a loader of pairs")
+            raise InputError("validation must hold labels: give a pair (X, y), a data set or a loader of pairs")
         return examples
 
 
@@ -52,7 +53,7 @@ def learn_labels(X: Any, y: Any, module: nn.Module | None) -> tuple[Examples, La
     if y is None:
         examples = as_examples(X)
         if isinstance(examples, ArrayData) and examples.labels is None:
-            raise ValueError(
+            raise InputError(
                 "y is missing: fit requires y to be passed, but the target y is None and X holds no labels"
             )
         count = class_count(examples) if module is None else max(class_count(examples), _outputs(module, examples))
@@ -61,7 +62,7 @@ def learn_labels(X: Any, y: Any, module: nn.Module | None) -> tuple[Examples, La
     if module is None:
         labeling = Labeling(np.unique(values))
         if len(labeling.classes) < 2:
-            raise ValueError(f"y holds one class, {labeling.classes[0]!r}; a classifier needs at least two")
+            raise InputError(f"y holds one class, {labeling.classes[0]!r}; a classifier needs at least two")
         examples = _with_labels(inputs, X, labeling.indices(values))
         return replace(examples, classes=tuple(map(str, labeling.classes))), labeling
     outputs = _outputs(module, inputs)
@@ -70,7 +71,7 @@ def learn_labels(X: Any, y: Any, module: nn.Module | None) -> tuple[Examples, La
     else:
         labeling = Labeling(np.unique(values))
     if len(labeling.classes) != outputs:
-        raise ValueError(f"module has {outputs} outputs, but y holds {len(labeling.classes)} classes")
+        raise InputError(f"module has {outputs} outputs, but y holds {len(labeling.classes)} classes")
     return _with_labels(inputs, X, labeling.indices(values)), labeling
 
 
@@ -82,12 +83,12 @@ def class_labels(y: Any) -> NDArray[Any]:
 
         values = column_or_1d(values, warn=True)  # warns as every classifier does
     if values.ndim != 1 or values.dtype.kind not in "iubfUSO":
-        raise ValueError(f"y must be one class label a row, not {values.dtype} of shape {values.shape}")
+        raise InputError(f"y must be one class label a row, not {values.dtype} of shape {values.shape}")
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
-            raise ValueError("Input y contains NaN or infinity; y must be one class label a row")
+            raise InputError("Input y contains NaN or infinity; y must be one class label a row")
         if (values != np.rint(values)).any():
-            raise ValueError("Unknown label type: continuous; y must be one class label a row")
+            raise InputError("Unknown label type: continuous; y must be one class label a row")
     return values
 
 
@@ -108,7 +109,7 @@ def _outputs(module: nn.Module, data: Examples) -> int:
     logits = logits_of(call(module.eval(), inputs), inputs)
     module.train(was_training)
     if logits.dim() != 2:
-        raise ValueError("module must return logits of shape (batch, classes)")
+        raise InputError("module must return logits of shape (batch, classes)")
     return int(logits.shape[1])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from calibrant import InputError
 from calibrant.config.loading import Settings
 from calibrant.data import ArrayData, ImageTransform, has_parts, with_defaults
 from calibrant.deploy.deploying import decoding_of, predictor_of
@@ -127,7 +128,7 @@ class _Steps:
 
 def _unused(out: Path) -> Path:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ValueError(f"{out} is not empty; choose another output folder")
+        raise InputError(f"{out} is not empty; choose another output folder")
     writable(out.absolute().parent)
     return out
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.data import DataError, ImageTransform, iter_batches, with_defaults
 from calibrant.data.image_transform import COLORS
 from calibrant.deploy import EarlyStopping, Predictor
@@ -44,7 +45,7 @@ def predict_table(
     """
     path, seen, accepted, members = Path(out), 0, 0, 0
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
+        raise InputError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
     count = PredictionCount()
     writable_file(path)
     spec = with_defaults(spec, image_options(predictor))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.trees import map_tensors, row_count
@@ -76,11 +76,11 @@ class Predictor(nn.Module):
     ) -> None:
         super().__init__()
         if transform is not None and not callable(transform):
-            raise ValueError(f"transform must be an ImageTransform or another callable, not {transform!r}")
+            raise InputError(f"transform must be an ImageTransform or another callable, not {transform!r}")
         self.transform, self.factory = transform, factory
         if certificate is not None and certificate.threshold is not None:
             if threshold is not None and float(threshold) != certificate.threshold:
-                raise ValueError(f"threshold must be the certified one, {certificate.threshold}, or left out")
+                raise InputError(f"threshold must be the certified one, {certificate.threshold}, or left out")
             threshold = certificate.threshold
         self.certificate = certificate
         FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
@@ -134,13 +134,13 @@ class Predictor(nn.Module):
         """Decide on all that `loader` yields (batches `x`, `(x, ...)` or mappings); the result is on the CPU."""
         decided = [self(split_batch(batch)[0], early=early).to("cpu") for batch in loader]
         if not decided:
-            raise ValueError("loader is empty")
+            raise InputError("loader is empty")
         return Decision.concatenate(decided)
 
     def at_coverage(self, coverage: float) -> Predictor:
         """A predictor of the same parts, with the threshold that accepts at least `coverage` of the validation data."""
         if self.selector is None:
-            raise ValueError("coverage cannot be chosen: this predictor was saved without a selector")
+            raise InputError("coverage cannot be chosen: this predictor was saved without a selector")
         return self._with(self.selector, threshold_for_coverage(self.selector.gates, coverage))
 
     def at_error(self, error: float) -> Predictor:
@@ -154,7 +154,7 @@ class Predictor(nn.Module):
 
     def _trust(self, what: str) -> Trust:
         if not isinstance(self.selector, Trust):
-            raise ValueError(f"{what} cannot be chosen: this predictor's rule is not trust")
+            raise InputError(f"{what} cannot be chosen: this predictor's rule is not trust")
         return self.selector
 
     def _with(self, selector: BaseSelector, threshold: float | Threshold) -> Predictor:
@@ -195,7 +195,7 @@ class Predictor(nn.Module):
             if getattr(inputs, "dtype", None) != torch.uint8:
                 raise
             reason = str(error).partition("\n")[0]
-            raise ValueError(
+            raise InputError(
                 "x holds uint8 images, which this network does not take as they are; give the predictor a"
                 f" transform=ImageTransform(mean=..., std=...), or scale them first ({reason})"
             ) from None
@@ -212,7 +212,7 @@ class Predictor(nn.Module):
         else:
             inputs = checks.shaped("x", checks.tensor("x", x))
             if inputs.dim() < 2:
-                raise ValueError(f"x must be a batch (B, ...), not of shape {tuple(inputs.shape)}; use x[None] for one")
+                raise InputError(f"x must be a batch (B, ...), not of shape {tuple(inputs.shape)}; use x[None] for one")
         reference = next((value for value in self.ensemble.parameters() if value.is_floating_point()), None)
         if reference is None:
             return inputs

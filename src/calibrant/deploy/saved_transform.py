@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.data import ImageTransform
 
 
@@ -22,7 +23,7 @@ def saved_transform(folder: Path, record: Mapping[str, Any], given: Callable[[An
     if given is not None or content is None:
         return given
     if "callable" in content:
-        raise ValueError(
+        raise InputError(
             f"transform must be given: {folder} was saved with the function {content['callable']}, which is code and"
             " therefore not saved; an ImageTransform would be"
         )

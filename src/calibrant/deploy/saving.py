@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import __version__
+from calibrant import InputError, __version__
 from calibrant.adapters.compiled import uncompiled, usable
 from calibrant.backbones.normalization import Normalize
 from calibrant.calibrators import Calibrator
@@ -59,7 +59,7 @@ def save(predictor: Predictor, folder: str | Path) -> Path:
             write_json(temporary / RECORD, {**content, "checksum": checksum(content)})
     except (OSError, RunError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ValueError(f"folder {target} cannot be written: {reason}") from error
+        raise InputError(f"folder {target} cannot be written: {reason}") from error
     return target
 
 
@@ -82,16 +82,16 @@ def load(
     if module is None and record["backbone"] is None:
         made = record.get("factory")
         hint = f"; {made} made it: add --module '{made}' to the command, or pass module=" if made else ""
-        raise ValueError(
+        raise InputError(
             f"module must be given: {path} holds an architecture of your own, of which only the weights are saved{hint}"
         )
     try:
         network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(map(uncompiled, module))
         predictor = _rebuild(path, record, network, transform)
     except RunError as error:
-        raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+        raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
         ) from None
     return predictor if device is None else predictor.to(device)
@@ -118,9 +118,9 @@ def describe(folder: str | Path) -> dict[str, Any]:
             about["transform"] = ", ".join(f"{name} {value}" for name, value in record["transform"].items() if value)
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
     except RunError as error:
-        raise ValueError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+        raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
+        raise InputError(f"{path} is not a predictor of this format: its {RECORD} lacks {error}") from None
 
 
 def certificate_of(folder: str | Path) -> Certificate | None:
@@ -144,10 +144,10 @@ def _record(predictor: Predictor) -> dict[str, Any]:
     """Everything but the tensors."""
     selector, own = predictor.selector, predictor.rule.own_threshold
     if selector is not None and type(selector) not in SELECTORS.values():
-        raise ValueError(f"selector is a {type(selector).__name__}; only {', '.join(SELECTORS)} can be saved")
+        raise InputError(f"selector is a {type(selector).__name__}; only {', '.join(SELECTORS)} can be saved")
     network, normalized = _network(predictor.ensemble.module)
     if predictor.backbone is not None and _shapes(network) != _shapes(predictor.backbone.build()):
-        raise ValueError(f"backbone {predictor.backbone.name!r} is not the network of the ensemble: its weights differ")
+        raise InputError(f"backbone {predictor.backbone.name!r} is not the network of the ensemble: its weights differ")
     return {
         "format": FORMAT,
         "version": VERSION if predictor.transform is not None else 1 if predictor.calibrator is None else 2,
@@ -187,18 +187,18 @@ def _tensors(predictor: Predictor) -> dict[str, dict[str, Tensor]]:
 def _read_record(folder: Path) -> dict[str, Any]:
     """The checked content of the JSON."""
     if not (folder / RECORD).is_file():
-        raise ValueError(f"{folder} is not a saved predictor: it has no {RECORD}")
+        raise InputError(f"{folder} is not a saved predictor: it has no {RECORD}")
     try:
         record = read_json(folder / RECORD)
     except RunError:
-        raise ValueError(f"{folder} is damaged: its {RECORD} cannot be read") from None
+        raise InputError(f"{folder} is damaged: its {RECORD} cannot be read") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{folder} is not a saved predictor: its {RECORD} is of another program")
+        raise InputError(f"{folder} is not a saved predictor: its {RECORD} is of another program")
     version = record.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise ValueError(f"{folder} has format version {version}, but this calibrant reads up to {VERSION}: upgrade it")
+        raise InputError(f"{folder} has format version {version}, but this calibrant reads up to {VERSION}: upgrade it")
     if record.pop("checksum", None) != checksum(record):
-        raise ValueError(f"{folder} is damaged: its {RECORD} was altered")
+        raise InputError(f"{folder} is damaged: its {RECORD} was altered")
     return record
 
 
@@ -266,10 +266,10 @@ def _ensemble(network: nn.Module, tensors: Mapping[str, Tensor], record: Mapping
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
-        raise ValueError(f"module does not fit the saved weights: {' '.join(str(error).split())}") from None
+        raise InputError(f"module does not fit the saved weights: {' '.join(str(error).split())}") from None
     count, separate = record["members"], bool(record.get("separate"))
     if separate and len(list(network.children())) != count:
-        raise ValueError(f"module must be a list of {count} networks: the members were saved as networks of their own")
+        raise InputError(f"module must be a list of {count} networks: the members were saved as networks of their own")
     ensemble = Ensemble(network, SeparateMembers(count) if separate else StoredMembers(stacked, count))
     ensemble.one_logit = True if record.get("one_logit") else None
     return ensemble
@@ -302,4 +302,4 @@ def _check_target(target: Path) -> None:
     except RunError:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f"folder {target} holds something that is not a predictor; choose another one")
+        raise InputError(f"folder {target} holds something that is not a predictor; choose another one")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.fitted import FittedModule as FittedModule
 
 Fits = TypeVar("Fits", bound="Detector")
@@ -130,7 +130,7 @@ class Detector(FittedModule, ABC):
 
     def _given(self, name: str, value: Any) -> Any:
         if value is None:
-            raise ValueError(f"{name} must be given: {type(self).__name__} reads them")
+            raise InputError(f"{name} must be given: {type(self).__name__} reads them")
         return value
 
 
@@ -215,7 +215,7 @@ class OutlierScore(Detector):
 
     def _standard(self) -> Standardize:
         if self.standard is None:
-            raise ValueError(f"this {type(self).__name__} is a head: score through the OutlierScores that owns it")
+            raise InputError(f"this {type(self).__name__} is a head: score through the OutlierScores that owns it")
         return self.standard
 
 
@@ -233,10 +233,10 @@ def reference_values(name: str, value: Any, *, dims: int) -> Tensor:
 def query_features(features: Any, mean: Tensor, *, dims: int) -> Tensor:
     """Checked features to score, on the device and in the dtype of the fitted `mean` (D,)."""
     if mean.numel() == 0:
-        raise ValueError("features cannot be scored before fit is called")
+        raise InputError("features cannot be scored before fit is called")
     result = checks.finite("features", checks.floating("features", features, dims=dims)).detach()
     if result.shape[-1] != mean.shape[0]:
-        raise ValueError(f"features have {result.shape[-1]} columns, but the score was fitted to {mean.shape[0]}")
+        raise InputError(f"features have {result.shape[-1]} columns, but the score was fitted to {mean.shape[0]}")
     return result.to(mean)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.detectors.base import FittedModule, OutlierScore
 
 
@@ -73,7 +74,7 @@ class DistanceScore(OutlierScore):
     def score_points(self, points: Tensor) -> Tensor:
         """Scores (M,) in one pass over the reference points."""
         if self.references is None:
-            raise ValueError(f"this {type(self).__name__} is a head: score through the OutlierScores that owns it")
+            raise InputError(f"this {type(self).__name__} is a head: score through the OutlierScores that owns it")
         return distance_scores([self], self.references, points, self.block_size)[0]
 
     def as_head(self) -> DistanceScore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.detectors.base import Detector
 from calibrant.detectors.last_layer import last_layer
 from calibrant.slots import register
@@ -35,7 +36,7 @@ class FDBDScore(Detector):
         assert features is not None
         assert logits is not None
         if logits.shape[1] < 2:
-            raise ValueError("logits of one class have no decision boundary; use another detector")
+            raise InputError("logits of one class have no decision boundary; use another detector")
         weight, _ = last_layer(features, logits)
         gaps = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
         self.gaps = gaps.masked_fill(gaps == 0, torch.inf).to(features)  # y itself and equal classes have no boundary

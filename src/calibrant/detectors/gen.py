@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.detectors.logit_detector import ProbabilityDetector
 from calibrant.slots import register
 
@@ -29,7 +29,7 @@ class GENScore(ProbabilityDetector):
     def __init__(self, *, gamma: float = 0.1, top: int = 100) -> None:
         super().__init__()
         if not 0 < gamma < 1:
-            raise ValueError(f"gamma must lie in (0, 1), not {gamma}")
+            raise InputError(f"gamma must lie in (0, 1), not {gamma}")
         self.gamma = float(gamma)
         self.top = int(checks.positive("top", top))
 

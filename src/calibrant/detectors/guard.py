@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.detectors.base import FittedModule
 
 
@@ -34,7 +34,7 @@ class RangeGuard(FittedModule):
     def __init__(self, *, q: float = 0.99) -> None:
         super().__init__()
         if not 0 < q < 1:
-            raise ValueError(f"q must lie in (0, 1), not {q}")
+            raise InputError(f"q must lie in (0, 1), not {q}")
         self.q = float(q)
         self.register_buffer("limits", torch.empty(0))
 
@@ -49,10 +49,10 @@ class RangeGuard(FittedModule):
     def inside(self, scores: Any) -> Tensor:
         """(M,) bool: whether scores (M,) or (M, S) lie within the limits."""
         if self.limits.numel() == 0:
-            raise ValueError("scores cannot be judged before fit is called")
+            raise InputError("scores cannot be judged before fit is called")
         values = _columns(checks.floating("scores", scores))
         if values.shape[1] != len(self.limits):
-            raise ValueError(f"scores have {values.shape[1]} columns, but the guard was fitted to {len(self.limits)}")
+            raise InputError(f"scores have {values.shape[1]} columns, but the guard was fitted to {len(self.limits)}")
         result: Tensor = self(values)
         return result
 
@@ -67,5 +67,5 @@ class RangeGuard(FittedModule):
 
 def _columns(scores: Tensor) -> Tensor:
     if scores.dim() not in (1, 2):
-        raise ValueError(f"scores must have shape (N,) or (N, S), not {tuple(scores.shape)}")
+        raise InputError(f"scores must have shape (N,) or (N, S), not {tuple(scores.shape)}")
     return scores[:, None] if scores.dim() == 1 else scores

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calibrant import InputError
+
 _TOLERANCE = 0.01  # of the spread of the logits; half precision leaves less than half of it
 
 
@@ -20,7 +22,7 @@ def last_layer(features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     """
     count, size = features.shape
     if count < size + 2:
-        raise ValueError(
+        raise InputError(
             f"features of {count} training examples cannot determine a last layer of {size} inputs; give at least"
             f" {size + 2}"
         )
@@ -30,7 +32,7 @@ def last_layer(features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     spread = (values - level).square().mean().sqrt()
     residual = ((points - mean) @ weight - (values - level)).square().mean().sqrt()
     if float(residual) > _TOLERANCE * float(spread):
-        raise ValueError(
+        raise InputError(
             f"logits are not linear in the features: least squares leave {float(residual / spread):.1%} of their"
             " spread; set the feature layer to the last linear layer, or use another detector"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.outputs import as_classes
 from calibrant.detectors.base import Detector
 
@@ -73,7 +73,7 @@ def members_first(logits: Any) -> Tensor:
     """Checked logits (K, B, C) of K members; (B, C) of one network gets K = 1, and one logit is two classes."""
     value = checks.floating("logits", logits)
     if value.dim() not in (2, 3):
-        raise ValueError(f"logits must have shape (K, B, C) or (B, C), not {tuple(value.shape)}")
+        raise InputError(f"logits must have shape (K, B, C) or (B, C), not {tuple(value.shape)}")
     if checks.values_visible(value):
         checks.finite("logits", value)
     value = as_classes(value)

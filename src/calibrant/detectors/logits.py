@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.detectors.energy import energy
 from calibrant.detectors.entropy import predictive_entropy
 from calibrant.detectors.logit_detector import LogitDetector
@@ -35,7 +36,7 @@ def logit_detector(name: str) -> LogitDetector:
     check("detector", name)
     found = build("detector", name)
     if not isinstance(found, LogitDetector):
-        raise ValueError(f"detector {name} must be fitted first: name one of {', '.join(logit_names())}")
+        raise InputError(f"detector {name} must be fitted first: name one of {', '.join(logit_names())}")
     return found
 
 

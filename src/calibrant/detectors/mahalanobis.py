@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.detectors.base import Detector, FittedModule, unit_length
 from calibrant.detectors.distances import ReferencePoints
 from calibrant.slots import register
@@ -85,7 +86,7 @@ class MahalanobisScore(Detector):
     def __init__(self, *, normalize: bool = True, shrinkage: Shrinkage = "auto") -> None:
         super().__init__()
         if shrinkage != "auto" and not 0 <= shrinkage <= 1:
-            raise ValueError(f"shrinkage must be auto or lie in [0, 1], not {shrinkage}")
+            raise InputError(f"shrinkage must be auto or lie in [0, 1], not {shrinkage}")
         self.normalize, self.shrinkage = normalize, shrinkage
         self.classes = Gaussians()
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.detectors.distances import ReferencePoints
 from calibrant.detectors.nearest import NearestScore
 from calibrant.slots import register
@@ -31,7 +32,7 @@ class NeighborDistanceScore(NearestScore):
     def __init__(self, *, k: int = 8, distance: Which = "kth", **settings: Any) -> None:
         super().__init__(k=k, **settings)
         if distance not in get_args(Which):
-            raise ValueError(f"distance must be one of {', '.join(get_args(Which))}, not {distance!r}")
+            raise InputError(f"distance must be one of {', '.join(get_args(Which))}, not {distance!r}")
         self.distance = distance
 
     def fit_references(self, references: ReferencePoints) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.detectors.base import (
     Detector,
     FittedModule,
@@ -164,7 +164,7 @@ class OutlierScores(FittedModule):
     def score(self, features: Any = None, logits: Any = None) -> Tensor:
         """Scores (M, S) of features (K, M, D) and logits (K, M, C), larger = more outlying; or of a `Predictions`."""
         if not self.members:
-            raise ValueError("features cannot be scored before fit is called")
+            raise InputError("features cannot be scored before fit is called")
         features, logits, _ = _parts(features, logits, None)
         mean = next(self.members.buffers())  # of the first member's standardization
         read = self._read(features, logits)
@@ -172,7 +172,7 @@ class OutlierScores(FittedModule):
         _check_alike(checked)
         for name, value in checked.items():
             if value.shape[0] != len(self.members):
-                raise ValueError(f"{name} hold {value.shape[0]} members, but {len(self.members)} were fitted")
+                raise InputError(f"{name} hold {value.shape[0]} members, but {len(self.members)} were fitted")
         split = {name: torch.split(value, self.block_size, dim=1) for name, value in checked.items()}
         return torch.cat([self(**dict(zip(split, blocks))) for blocks in zip(*split.values())])
 
@@ -219,14 +219,14 @@ class OutlierScores(FittedModule):
         own = {option: value for option, value in common.items() if option in known}
         head = build("detector", name, {**own, **self.options.get(name, {})})
         if not isinstance(head, Detector):
-            raise ValueError(f"detector {name} is a {type(head).__name__}; derive it from calibrant.detectors.Detector")
+            raise InputError(f"detector {name} is a {type(head).__name__}; derive it from calibrant.detectors.Detector")
         return head
 
     def _read(self, features: Any, logits: Any) -> dict[str, Any]:
         given = {"features": features, "logits": logits}
         for what in self.reads:
             if given[what] is None:
-                raise ValueError(f"{what} must be given: {self._readers(what)} cannot score without them")
+                raise InputError(f"{what} must be given: {self._readers(what)} cannot score without them")
         return {what: given[what] for what in self.reads}
 
     def _readers(self, what: str) -> str:
@@ -239,30 +239,30 @@ class OutlierScores(FittedModule):
             return query_features(value, mean, dims=dims)
         result = checks.finite(name, checks.floating(name, value, dims=dims)).detach()
         if result.shape[-1] != self.classes:
-            raise ValueError(f"{name} have {result.shape[-1]} columns, but the scores were fitted to {self.classes}")
+            raise InputError(f"{name} have {result.shape[-1]} columns, but the scores were fitted to {self.classes}")
         return result.to(mean)
 
     def _labels(self, labels: Any, count: int) -> Tensor | None:
         if not self.needs_labels:
             return None
         if labels is None:
-            raise ValueError(f"labels must be given: {self._readers('labels')} cannot be fitted without them")
+            raise InputError(f"labels must be given: {self._readers('labels')} cannot be fitted without them")
         target = checks.labels("labels", labels)
         if len(target) != count:
-            raise ValueError(f"labels have {len(target)} entries for {count} training examples")
+            raise InputError(f"labels have {len(target)} entries for {count} training examples")
         return target
 
 
 def _check_names(scores: Sequence[str], options: Mapping[str, Any]) -> None:
     if not scores:
-        raise ValueError(f"scores must be some of {', '.join(names('detector'))}, not none")
+        raise InputError(f"scores must be some of {', '.join(names('detector'))}, not none")
     for name in scores:
         check("detector", name)
     if len(set(scores)) < len(scores):
-        raise ValueError(f"scores name one more than once: {list(scores)}")
+        raise InputError(f"scores name one more than once: {list(scores)}")
     foreign = [name for name in options if name not in scores]
     if foreign:
-        raise ValueError(f"options are given for {foreign}, which are not among the scores {list(scores)}")
+        raise InputError(f"options are given for {foreign}, which are not among the scores {list(scores)}")
 
 
 def _parts(features: Any, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
@@ -282,4 +282,4 @@ def _members_first(name: str, value: Any, check_values: Any, *args: Any) -> Tens
 def _check_alike(read: Mapping[str, Tensor]) -> None:
     shapes = {name: tuple(value.shape[:2]) for name, value in read.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(f"features and logits must be of the same members and inputs, not {shapes}")
+        raise InputError(f"features and logits must be of the same members and inputs, not {shapes}")

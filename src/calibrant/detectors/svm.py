@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.detectors.base import OutlierScore, subsample
 from calibrant.detectors.distances import ReferencePoints
 from calibrant.slots import register
@@ -48,9 +48,9 @@ class OneClassSVMScore(OutlierScore):
     ) -> None:
         super().__init__(**settings)
         if not 0 < nu <= 1:
-            raise ValueError(f"nu must lie in (0, 1], not {nu}")
+            raise InputError(f"nu must lie in (0, 1], not {nu}")
         if not 0 < target < 1:
-            raise ValueError(f"target must lie in (0, 1), not {target}")
+            raise InputError(f"target must lie in (0, 1), not {target}")
         self.exact, self.nu, self.target = exact, nu, target
         self.components = components if components == "auto" else int(checks.positive("components", components))
         self.gamma = None if gamma is None else checks.positive("gamma", gamma)

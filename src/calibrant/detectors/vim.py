@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.detectors.base import Detector
 from calibrant.detectors.last_layer import last_layer
 from calibrant.slots import register
@@ -49,7 +49,7 @@ class ViMScore(Detector):
         size = moved.shape[1]
         dim = principal_dimension(size) if self.dim is None else self.dim
         if dim >= size:
-            raise ValueError(f"dim must be below the number of features, {size}, not {dim}")
+            raise InputError(f"dim must be below the number of features, {size}, not {dim}")
         _, basis = torch.linalg.eigh(moved.T @ moved / len(moved))  # the smallest eigenvalues come first
         residual = basis[:, : size - dim].contiguous()
         lengths = (moved @ residual).norm(dim=1).mean()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.metrics.declarations import ARGUMENTS, DeclaredMeasure
 from calibrant.metrics.detection_at_coverage import is_few
 from calibrant.metrics.functional import Array, Functional, Terms, functional_of
@@ -165,7 +166,7 @@ def _called(measure: DeclaredMeasure, options: dict[str, Any]) -> Callable[..., 
             return float(value)
         except (TypeError, ValueError):
             message = f"measure {measure.name} returned {type(value).__name__}; it must return one number"
-            raise ValueError(message) from None
+            raise InputError(message) from None
 
     return call
 

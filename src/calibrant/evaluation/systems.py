@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import InputError
 from calibrant.files import write_bytes
 from calibrant.predictions import Predictions
 
@@ -46,7 +47,7 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         if self.id.labels is None:
-            raise ValueError("id must have labels: without them nothing can be said about accuracy or calibration")
+            raise InputError("id must have labels: without them nothing can be said about accuracy or calibration")
         object.__setattr__(self, "id", self.id.numpy())
         object.__setattr__(self, "ood", {name: part.numpy() for name, part in self.ood.items()})
         object.__setattr__(self, "validation", None if self.validation is None else self.validation.numpy())
@@ -60,7 +61,7 @@ class Evaluation:
         `threshold` says which of the two sets thresholds.
         """
         if "test" not in sets:
-            raise ValueError("there is no test set, without which nothing can be measured; name one, or hold one out")
+            raise InputError("there is no test set, without which nothing can be measured; name one, or hold one out")
         ood = {name: part for name, part in sets.items() if name not in ("validation", "test")}
         return cls(system, seed, sets["test"], ood, sets["validation"] if threshold == "validation" else None, metadata)
 
@@ -91,11 +92,11 @@ class Evaluation:
                 arrays = {name: archive[name] for name in archive.files}
             header = json.loads(str(arrays["header"]))
             if header["format"] != FORMAT:
-                raise ValueError(f"its format is {header['format']}, this version reads {FORMAT}")
+                raise InputError(f"its format is {header['format']}, this version reads {FORMAT}")
         except FileNotFoundError:
-            raise ValueError(f"{path} does not exist; check the path") from None
+            raise InputError(f"{path} does not exist; check the path") from None
         except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is not a saved evaluation ({error}); evaluate the system again") from None
+            raise InputError(f"{path} is not a saved evaluation ({error}); evaluate the system again") from None
 
         def part(name: str) -> Predictions:
             read = _read(name, arrays, header["score_names"][name])
@@ -124,7 +125,7 @@ def _read(part: str, arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -
     values: dict[str, Any] = {attribute: arrays.get(f"{part}.{name}") for name, attribute in _ARRAYS.items()}
     scores = arrays[f"{part}.scores"].T if names else ()
     if len(names) != len(scores):
-        raise ValueError(f"{part} has {len(scores)} scores, but {len(names)} names of scores")
+        raise InputError(f"{part} has {len(scores)} scores, but {len(names)} names of scores")
     return Predictions(**values, scores=dict(zip(names, scores)))
 
 
@@ -134,13 +135,13 @@ def by_system(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
     for evaluation in evaluations:
         groups.setdefault(evaluation.system, []).append(evaluation)
     if not groups:
-        raise ValueError("evaluations is empty: there is nothing to report")
+        raise InputError("evaluations is empty: there is nothing to report")
     for system, group in groups.items():
         first = group[0]
         for other in group[1:]:
             same = np.array_equal(first.id.labels, other.id.labels) and list(first.ood) == list(other.ood)
             if not (same and all(len(first.ood[name]) == len(other.ood[name]) for name in first.ood)):
-                raise ValueError(
+                raise InputError(
                     f"evaluations of {system} with seeds {first.seed} and {other.seed} are of different data;"
                     " give each its own system name"
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.losses.inputs import predicted
 from calibrant.slots import register
 
@@ -49,7 +50,7 @@ def mismatch(correct: Tensor, certain: Tensor, uncertain: Tensor) -> Tensor:
 
 def _number(threshold: float | None) -> None:
     if threshold is not None and threshold != threshold:
-        raise ValueError("threshold must be a number of nats, or None for the middle of the batch, not NaN")
+        raise InputError("threshold must be a number of nats, or None for the middle of the batch, not NaN")
 
 
 def _middle(u: Tensor, correct: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.losses.inputs import predicted
 from calibrant.slots import register
 
@@ -41,7 +41,7 @@ def dece(
 
 def _bins(bins: int) -> None:
     if bins < 1:
-        raise ValueError(f"bins must be at least 1, not {bins}")
+        raise InputError(f"bins must be at least 1, not {bins}")
 
 
 @register("regularizer", "dece")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.losses.inputs import predicted
 from calibrant.slots import register
 
@@ -32,7 +33,7 @@ def focal(logits: Tensor, labels: Tensor, gamma: float = 3.0, *, sample_dependen
 
 def _exponent(gamma: float) -> None:
     if not gamma >= 0 or gamma == float("inf"):
-        raise ValueError(f"gamma must be 0 or above and finite, not {gamma}")
+        raise InputError(f"gamma must be 0 or above and finite, not {gamma}")
 
 
 @register("regularizer", "focal")

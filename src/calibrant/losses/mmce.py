@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 from calibrant.losses.inputs import confidence_and_correct, predicted
 from calibrant.slots import register
@@ -63,7 +63,7 @@ def weighted_mmce(
 
 def _known(normalization: str) -> None:
     if normalization not in ("paper", "authors_code"):
-        raise ValueError(f"normalization must be 'paper' or 'authors_code', not {normalization!r}")
+        raise InputError(f"normalization must be 'paper' or 'authors_code', not {normalization!r}")
 
 
 @register("regularizer", "mmce")

@@ -14,7 +14,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.outputs import logits_of
 from calibrant.losses import confidence_minimization
 from calibrant.losses.inputs import read_pair
@@ -56,7 +56,7 @@ class Objective:
         self.regularizer = regularizer
         self.replaces_cross_entropy = replaces_cross_entropy
         if regularizer is None and (calibration_weight or replaces_cross_entropy):
-            raise ValueError("calibration_weight is set, but there is no regularizer to weigh")
+            raise InputError("calibration_weight is set, but there is no regularizer to weigh")
 
     def __call__(
         self,
@@ -82,9 +82,9 @@ class Objective:
             weights: (B,), of the examples in the cross-entropy, (1 / B) sum_i w_i CE_i; 1 if not given.
         """
         if (regularizer_logits is None) != (regularizer_labels is None):
-            raise ValueError("regularizer_logits and regularizer_labels go together")
+            raise InputError("regularizer_logits and regularizer_labels go together")
         if self.ocm_weight and outlier_logits is None:
-            raise ValueError("outlier_logits are missing: ocm_weight is not 0")
+            raise InputError("outlier_logits are missing: ocm_weight is not 0")
         logits, labels = read_pair(logits, labels)
         if regularizer_logits is not None:
             regularizer_logits, regularizer_labels = read_pair(regularizer_logits, regularizer_labels)
@@ -114,5 +114,5 @@ def _cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Te
 
 def _weight(name: str, value: float) -> float:
     if not value >= 0 or value == float("inf"):
-        raise ValueError(f"{name} must be a finite number of at least 0, not {value}")
+        raise InputError(f"{name} must be a finite number of at least 0, not {value}")
     return float(value)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.losses.avuc import entropy, mismatch
 from calibrant.losses.inputs import predicted
 from calibrant.slots import register
@@ -35,7 +35,7 @@ def soft_avuc(logits: Tensor, labels: Tensor, threshold: float = 0.5, *, tempera
 
 def _settings(threshold: float, temperature: float) -> None:
     if not 0 < threshold < 1:
-        raise ValueError(f"threshold must lie between 0 and 1, not {threshold}")
+        raise InputError(f"threshold must lie between 0 and 1, not {threshold}")
     checks.positive("temperature", temperature)
 
 

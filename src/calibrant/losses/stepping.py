@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.calling import call
 from calibrant.adapters.outputs import logits_of
 from calibrant.adapters.trees import join_rows, row_count, row_shape
@@ -42,7 +43,7 @@ def batch_terms(network: nn.Module, objective: Objective, batch: Any, outliers: 
     """
     inputs, labels = split_batch(batch)
     if labels is None:
-        raise ValueError("the batch has no labels: it must be a pair (inputs, labels), or a mapping with labels")
+        raise InputError("the batch has no labels: it must be a pair (inputs, labels), or a mapping with labels")
     logits, unlabeled = _both(network, inputs, None if outliers is None else split_batch(outliers)[0])
     return objective(logits, class_indices(labels), kl=posterior_in(network).kl(), outlier_logits=unlabeled)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.trees import move_to
 from calibrant.adapters.unpacking import split_batch
 from calibrant.losses.objective import Objective
@@ -32,7 +33,7 @@ class ObjectiveLoss:
         self._steps = 0
         family = type(posterior_in(self.model))  # type: ignore[attr-defined]
         if any(getattr(family, hook) is not getattr(Posterior, hook) for hook in ("after_step", "after_epoch")):
-            raise ValueError(f"{family.__name__} has hooks, which Trainer does not call: use Lightning")
+            raise InputError(f"{family.__name__} has hooks, which Trainer does not call: use Lightning")
 
     def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         """The objective while training, the cross-entropy while evaluating; with the logits if `return_outputs`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.functional import Array, Indices, array, indices
 
 
@@ -74,7 +74,7 @@ def largest(probabilities: checks.Held) -> checks.Held:
 def fraction(name: str, value: float) -> float:
     """A number in (0, 1]."""
     if not (np.isfinite(value) and 0 < value <= 1):
-        raise ValueError(f"{name} must lie in (0, 1], not {value}")
+        raise InputError(f"{name} must lie in (0, 1], not {value}")
     return float(value)
 
 
@@ -84,5 +84,5 @@ def _of_probabilities(name: str, probabilities: Any, labels: Any) -> tuple[Any, 
         rows, target = probabilities_and_labels(probabilities, labels)
     except ValueError as error:
         message = f"{name} must have 1 dimension beside correct, or 2 if it is probabilities beside labels: {error}"
-        raise ValueError(message) from None
+        raise InputError(message) from None
     return largest(rows), (indices(rows.argmax(1)) == target).astype(np.float64)

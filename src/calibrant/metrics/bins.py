@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.functional import Array
 
 
 def checked_bins(bins: int) -> int:
     """`bins` if it is a whole number of at least 1."""
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"bins must be a whole number of at least 1, not {bins}")
+        raise InputError(f"bins must be a whole number of at least 1, not {bins}")
     return bins
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.declarations import measure
@@ -181,7 +182,7 @@ def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], In
         fixed = indices(bin_index(confidence, bins))
         return lambda weights: fixed
     if binning != "mass":
-        raise ValueError(f'binning must be "width" or "mass", not {binning!r}')
+        raise InputError(f'binning must be "width" or "mass", not {binning!r}')
     order = np.argsort(array(confidence), kind="stable")
     ordered = array(confidence)[order]
     first = np.searchsorted(ordered, ordered)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
+from calibrant import InputError
 from calibrant.metrics.functional import is_measure
 
 Of = Literal["accepted ID", "all ID", "accepted ID and OOD", "all ID and OOD"]
@@ -165,9 +166,9 @@ def measure(
     """
     for argument, value, legal in (("direction", direction, Direction), ("unit", unit, Unit), ("of", of, Of)):
         if value not in get_args(legal):
-            raise ValueError(f"{argument} must be one of {', '.join(get_args(legal))}, not {value!r}")
+            raise InputError(f"{argument} must be one of {', '.join(get_args(legal))}, not {value!r}")
     if show not in get_args(Show):
-        raise ValueError(f"show must be one of {', '.join(get_args(Show))}, not {show!r}")
+        raise InputError(f"show must be one of {', '.join(get_args(Show))}, not {show!r}")
 
     def declare(function: Function) -> Function:
         chosen = name or str(getattr(function, "__name__", ""))
@@ -190,16 +191,16 @@ def catalogue() -> dict[str, DeclaredMeasure]:
 
 def _check(made: DeclaredMeasure) -> None:
     if not made.name.isidentifier() or made.name in _OWN_COLUMNS or made.name.startswith("accepted_"):
-        raise ValueError(f"name must be an identifier that no table uses itself, not {made.name!r}")
+        raise InputError(f"name must be an identifier that no table uses itself, not {made.name!r}")
     known = _declared.get(made.name)
     if known is not None and known.function.__module__ != made.function.__module__:
-        raise ValueError(f"measure {made.name!r} is declared by {known.function.__module__}; choose another name")
+        raise InputError(f"measure {made.name!r} is declared by {known.function.__module__}; choose another name")
     legal = _legal(made.of)
     for argument in made.arrays:
         if argument not in legal:
-            raise ValueError(f"a measure of {made.of} has no argument {argument!r}; there are {', '.join(legal)}, bins")
+            raise InputError(f"a measure of {made.of} has no argument {argument!r}; there are {', '.join(legal)}, bins")
     if not made.arrays:
-        raise ValueError(f"measure {made.name!r} needs an argument; there are {', '.join(legal)}")
+        raise InputError(f"measure {made.name!r} needs an argument; there are {', '.join(legal)}")
 
 
 def _legal(of: Of) -> tuple[str, ...]:

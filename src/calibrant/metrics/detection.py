@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.metrics.arguments import fraction, scores
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, weighted
@@ -82,7 +83,7 @@ def _ranking(
 ) -> Functional:
     """`summary(hits, false_alarms)`: the positives and negatives (R, G) flagged down to each distinct score."""
     if positive not in ("ood", "id"):
-        raise ValueError(f'positive must be "ood" or "id", not {positive!r}')
+        raise InputError(f'positive must be "ood" or "id", not {positive!r}')
     inside, outside = scores("id_scores", id_scores), scores("ood_scores", ood_scores)
     pooled = np.concatenate([inside, outside]) * (1 if positive == "ood" else -1)
     levels, place = falling(pooled)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.arguments import acceptance_or_confidence
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, Terms, array, weighted
@@ -202,7 +202,7 @@ class _Case:
     def of(cls, id_confidence: Any, ood_confidence: Any, ids: Any, oods: Any, coverage: float, bins: int) -> _Case:
         if (ids is None) != (oods is None):
             missing = "id_acceptance" if ids is None else "ood_acceptance"
-            raise ValueError(f"{missing} is missing: give the acceptance of both samples or of neither")
+            raise InputError(f"{missing} is missing: give the acceptance of both samples or of neither")
         pair = ConfidencePair.of(id_confidence, ood_confidence, bins)
         inside = acceptance_or_confidence(ids, id_confidence, "id_")
         outside = acceptance_or_confidence(oods, ood_confidence, "ood_")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.functional import Array, Functional, functional_of, is_measure
 from calibrant.metrics.resampling import Band, Interval, Method, resampled_band
 
@@ -69,7 +69,7 @@ def bootstrap_difference(
     """
     minuend, subtrahend = (_functional(measure, arrays, options, groups) for arrays in (first, second))
     if minuend.sizes != subtrahend.sizes:
-        raise ValueError(
+        raise InputError(
             f"second has {subtrahend.sizes} points, but first has {minuend.sizes}: a paired difference needs the same"
         )
     low, high = minuend.bounds
@@ -105,7 +105,7 @@ def _functional(
     if not is_measure(measure):
         return looped(measure, arrays, options, groups)
     if groups is not None:
-        raise ValueError("groups is for functions of your own: this measure knows which arrays belong together")
+        raise InputError("groups is for functions of your own: this measure knows which arrays belong together")
     return functional_of(measure, *arrays, **options)
 
 
@@ -116,11 +116,11 @@ def looped(
     values = [value if checks.is_tensor(value) else np.asarray(value) for value in arrays]
     sample = list(groups) if groups is not None else [0] * len(values)
     if len(sample) != len(values) or not values:
-        raise ValueError(f"groups must name the sample of each of the {len(values)} arrays")
+        raise InputError(f"groups must name the sample of each of the {len(values)} arrays")
     names = sorted(set(sample))
     lengths = [{len(value) for value, group in zip(values, sample) if group == name} for name in names]
     if any(len(distinct) > 1 or 0 in distinct for distinct in lengths):
-        raise ValueError(
+        raise InputError(
             "arrays resampled together must be non-empty and of one length; use groups for separate samples"
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.functional import Array, Functional, array, divide, weighted
 
@@ -39,7 +39,7 @@ def selective_mmce(confidence: Any, correct: Any, selection: Any, width: float =
     kept = checks.measured.unit_interval("selection", array(kept))
     checks.same_length("selection", kept, "confidence", level)
     if not bool(kept.any()):
-        raise ValueError("selection accepts nothing: it is 0 everywhere")
+        raise InputError("selection accepts nothing: it is 0 everywhere")
     return _kernel_error(level, right, array(kept), width)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.arguments import confidence_and_correct, fraction, scores
 from calibrant.metrics.bins import bin_index, checked_bins
 from calibrant.metrics.declarations import measure
@@ -191,7 +191,7 @@ def stream_risk(
     risk_under, sizes = _curve(id_acceptance, id_correct, ood_acceptance, share)
     goals = [fraction("coverages", goal) for goal in coverages]
     if not goals:
-        raise ValueError("coverages is empty")
+        raise InputError("coverages is empty")
 
     def under(*weights: Array) -> Array:
         covered, risk = risk_under(*weights)
@@ -223,7 +223,7 @@ def _curve(
 
 def _share(share: float) -> float:
     if not 0 <= share < 1:
-        raise ValueError(f"share must lie in [0, 1), not {share}; it is the share of outliers in the stream")
+        raise InputError(f"share must lie in [0, 1), not {share}; it is the share of outliers in the stream")
     return float(share)
 
 
@@ -233,11 +233,11 @@ def _flags(name: str, value: Any, size: int | None = None) -> Array:
         return np.ones(size)
     flags = checks.shaped(name, checks.values(name, value), dims=1)
     if not bool(((flags == 0) | (flags == 1)).all()):
-        raise ValueError(f"{name} must hold only 0 (rejected) and 1 (accepted)")
+        raise InputError(f"{name} must hold only 0 (rejected) and 1 (accepted)")
     return array(flags)
 
 
 def _like(name: str, value: Array, other: str, reference: Array) -> Array:
     if len(value) != len(reference):
-        raise ValueError(f"{name} has {len(value)} entries, but {other} has {len(reference)}")
+        raise InputError(f"{name} has {len(value)} entries, but {other} has {len(reference)}")
     return value

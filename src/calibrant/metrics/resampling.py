@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.metrics.functional import Array, Bounds, Functional, Indices
 from calibrant.metrics.norm_limits import flat, norm_limits
 
@@ -63,9 +64,9 @@ def resampled_band(
 ) -> Band:
     """Intervals of each entry of `functional`; `counts` as of `resampled`, the rest as of `bootstrap`."""
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
-        raise ValueError(f"resamples must be a whole number of at least 2, not {resamples}")
+        raise InputError(f"resamples must be a whole number of at least 2, not {resamples}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, not {seed}")
+        raise InputError(f"seed must be a whole number of at least 0, not {seed}")
     if method == "auto" and functional.interval == "norms":
         return _band_of_norms(functional, counts, resamples=resamples, level=level, seed=seed)
     estimate = functional.value(counts)
@@ -125,9 +126,9 @@ def limits(
     (0.4, 0.55)
     """
     if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), not {level}")
+        raise InputError(f"level must lie in (0, 1), not {level}")
     if method not in ("basic", "percentile"):
-        raise ValueError(f'method must be "auto", "basic" or "percentile", not {method!r}')
+        raise InputError(f'method must be "auto", "basic" or "percentile", not {method!r}')
     usable = (2 * (~np.isnan(draws)).sum(0) >= len(draws)) & np.isfinite(estimate)
     low, high = np.nanquantile(np.where(usable, draws, 0), [(1 - level) / 2, (1 + level) / 2], axis=0)
     if method == "basic":

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.metrics.arguments import acceptance_and_correct, fraction
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, curve, weighted
@@ -100,7 +101,7 @@ def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) ->
     value, wrong = _inputs(acceptance, correct)
     goals = [fraction("coverages", goal) for goal in coverages]
     if not goals:
-        raise ValueError("coverages is empty")
+        raise InputError("coverages is empty")
     curve_under = _curve(value, wrong)
 
     def under(weights: Array) -> Array:

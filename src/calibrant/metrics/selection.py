@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.arguments import acceptance_or_confidence, confidence_and_correct, fraction, scores
 from calibrant.metrics.calibration import Binning, expected_calibration_error
 from calibrant.metrics.declarations import measure
@@ -57,7 +57,7 @@ def coverage(acceptance: Any, threshold: float) -> Functional:
     0.75
     """
     if np.isnan(threshold):
-        raise ValueError("threshold is NaN")
+        raise InputError("threshold is NaN")
     return mean_of((scores("acceptance", acceptance) >= threshold).astype(np.float64), (0.0, 1.0))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.calibration import ReliabilityDiagram
 from calibrant.metrics.functional import array
@@ -116,7 +116,7 @@ class StreamingTotalVariation(Metric):
         level = checks.unit_interval("confidence", confidence)
         outside = checks.shaped("is_ood", checks.tensor("is_ood", is_ood), dims=1)
         if outside.dtype != torch.bool:
-            raise ValueError(f"is_ood must be bool, not {outside.dtype}")
+            raise InputError(f"is_ood must be bool, not {outside.dtype}")
         checks.same_length("is_ood", outside, "confidence", level)
         cell = bin_index(level, self.bins) + self.bins * outside
         self.histograms += torch.bincount(cell, minlength=2 * self.bins).view(2, self.bins)

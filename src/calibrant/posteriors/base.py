@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.calling import called_with
 from calibrant.adapters.compiled import usable
 from calibrant.adapters.outputs import logits_of
@@ -126,7 +127,7 @@ class Posterior(nn.Module):
         differing = sorted(set(self.trained_state()) ^ set(state))
         if differing:
             where = "not trained here" if differing[0] in state else "not in the state"
-            raise ValueError(f"state does not fit this posterior: {differing[0]} is {where}")
+            raise InputError(f"state does not fit this posterior: {differing[0]} is {where}")
         self.load_state_dict(dict(state), strict=False)
 
     def sample(self, n: int, seed: int = 0) -> Ensemble:

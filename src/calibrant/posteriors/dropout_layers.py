@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from calibrant import InputError
+
 _BY_KIND: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Dropout: F.dropout,
     nn.Dropout1d: F.dropout1d,
@@ -42,7 +44,7 @@ class FreshDropout(nn.Module):
         """`x` with units of every example set to 0 and the others scaled up."""
         size = x.shape[_unit_axis(x, self.channels)]
         if self._size not in (0, size):
-            raise ValueError(
+            raise InputError(
                 f"dropout layer {self.name} is given {self._size} units and then {size}; use one layer for each"
             )
         self._size = size
@@ -102,9 +104,9 @@ def dropout_layers(module: nn.Module) -> dict[str, _DropoutNd]:
     for name, layer in layers.items():
         if type(layer) not in _BY_KIND:
             kind, kinds = type(layer).__name__, ", ".join(kind.__name__ for kind in _BY_KIND)
-            raise ValueError(f"dropout layer {name} is a {kind}, but must be one of {kinds}; replace it")
+            raise InputError(f"dropout layer {name} is a {kind}, but must be one of {kinds}; replace it")
         if not 0 <= layer.p < 1:
-            raise ValueError(f"dropout layer {name} has rate {layer.p}, which drops everything; lower it")
+            raise InputError(f"dropout layer {name} has rate {layer.p}, which drops everything; lower it")
     return layers
 
 
@@ -113,7 +115,7 @@ def with_dropout(module: nn.Module, name: str, rate: float) -> nn.Module:
     linear = module.get_submodule(name)
     if type(linear) is not nn.Linear:
         kind = type(linear).__name__
-        raise ValueError(f"dropout cannot be put before {name}, which is a {kind}; put nn.Dropout into module yourself")
+        raise InputError(f"dropout cannot be put before {name}, which is a {kind}; put nn.Dropout into module yourself")
     return replaced(module, linear, DropoutLinear(linear, nn.Dropout(rate)))
 
 

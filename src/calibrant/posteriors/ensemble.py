@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
+from calibrant import InputError
 from calibrant.adapters.compiled import usable
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.outputs import logits_of
@@ -57,12 +58,12 @@ class Ensemble(nn.Module):
     def stack(cls, modules: Sequence[nn.Module]) -> Ensemble:
         """Several trained networks of one architecture: a deep ensemble."""
         if not modules:
-            raise ValueError("modules is empty")
+            raise InputError("modules is empty")
         modules = [usable(module) for module in modules]
         # Not the state dict, which lists tied weights twice and leaves out buffers that are not persistent.
         states = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
         if any({n: t.shape for n, t in s.items()} != {n: t.shape for n, t in states[0].items()} for s in states):
-            raise ValueError("modules must be of one architecture: their parameters differ in name or shape")
+            raise InputError("modules must be of one architecture: their parameters differ in name or shape")
         stacked = {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
         return cls(copy.deepcopy(modules[0]), StoredMembers(stacked, len(modules)))
 
@@ -150,9 +151,9 @@ class Ensemble(nn.Module):
             progress: called with the number of inputs after each batch of each member.
         """
         if iter(loader) is loader:
-            raise ValueError("loader can be read only once, but every member reads it: pass a DataLoader or a list")
+            raise InputError("loader can be read only once, but every member reads it: pass a DataLoader or a list")
         if isinstance(loader, DataLoader) and isinstance(loader.sampler, RandomSampler):
-            raise ValueError("loader shuffles, so its members' rows would not match: build it with shuffle=False")
+            raise InputError("loader shuffles, so its members' rows would not match: build it with shuffle=False")
         if device is not None:
             self.to(device)
         collected = _Collected(len(self))
@@ -203,7 +204,7 @@ class _Collected:
     def add(self, k: int, position: int, logits: Tensor, features: Tensor | None, labels: Any) -> None:
         """Take in one batch of member `k`."""
         if logits.dim() != 2:
-            raise ValueError(f"the module must return logits (B, C), not shape {tuple(logits.shape)}")
+            raise InputError(f"the module must return logits (B, C), not shape {tuple(logits.shape)}")
         self.logits[k].append(logits.cpu())
         if features is not None:
             self.features[k].append(features.cpu())
@@ -213,7 +214,7 @@ class _Collected:
         if k == 0:
             self.labels.append(labels)
         elif not torch.equal(labels, self.labels[position]):
-            raise ValueError("loader changes its order from one pass to the next: build it with shuffle=False")
+            raise InputError("loader changes its order from one pass to the next: build it with shuffle=False")
 
     def _alike(self) -> bool:
         """Whether all members have features, and as many: networks of different kinds may not."""
@@ -222,7 +223,7 @@ class _Collected:
     def predictions(self) -> Predictions:
         """Everything, members first; features where the members' are alike."""
         if not self.logits[0]:
-            raise ValueError("loader is empty")
+            raise InputError("loader is empty")
         return Predictions.from_logits(
             torch.stack([torch.cat(parts) for parts in self.logits]),
             torch.stack([torch.cat(parts) for parts in self.features]) if self._alike() else None,

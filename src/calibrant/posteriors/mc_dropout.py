@@ -16,6 +16,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.compiled import usable
 from calibrant.posteriors.base import Posterior
 from calibrant.posteriors.dropout_layers import FreshDropout, UnitMask, dropout_layers, replaced, with_dropout
@@ -46,7 +47,7 @@ class MCDropout(Posterior):
 
     def __init__(self, module: nn.Module, *, rate: float | None = None, before_last: bool = True) -> None:
         if rate is not None and not 0 <= rate < 1:
-            raise ValueError(f"rate must lie in [0, 1), not {rate}")
+            raise InputError(f"rate must lie in [0, 1), not {rate}")
         module = usable(module)
         if not dropout_layers(module):
             module = _with_one(module, before_last=before_last)
@@ -59,7 +60,7 @@ class MCDropout(Posterior):
         check_count(n)
         layers = [(name, m) for name, m in self.module.named_modules() if isinstance(m, FreshDropout)]
         if not any(int(layer.units) for _, layer in layers):
-            raise ValueError("the sizes of the dropout layers are not known yet: run the posterior on a batch first")
+            raise InputError("the sizes of the dropout layers are not known yet: run the posterior on a batch first")
         module, stacked = copy.deepcopy(self.module), dict[str, Tensor]()
         like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
         for name, layer in layers:
@@ -87,5 +88,5 @@ def _with_one(module: nn.Module, *, before_last: bool) -> nn.Module:
     linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not before_last or not linear:
         remedy = "add nn.Dropout" + (" or set before_last" if linear else "")
-        raise ValueError(f"module has no dropout layer whose rate is above 0, so nothing in it is random; {remedy}")
+        raise InputError(f"module has no dropout layer whose rate is above 0, so nothing in it is random; {remedy}")
     return with_dropout(module, linear[-1], INSERTED_RATE)

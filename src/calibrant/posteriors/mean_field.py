@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.calling import called_with
 from calibrant.posteriors.base import Posterior, TrainingContext
 from calibrant.posteriors.ensemble import Ensemble
@@ -78,7 +78,7 @@ class MeanField(Posterior):
         self.prior_std = checks.positive("prior_std", prior_std)
         self.init_std = None if init_std is None else checks.positive("init_std", init_std)
         if prior_mean != "init" and not math.isfinite(float(prior_mean)):
-            raise ValueError(f"prior_mean must be a finite number or 'init', not {prior_mean}")
+            raise InputError(f"prior_mean must be a finite number or 'init', not {prior_mean}")
         self.fuse = fuse
         self.rho = nn.ParameterDict()
         self._names = _chosen(module, bayesian)
@@ -171,10 +171,10 @@ def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
         if not parameter.requires_grad or not bayesian(name, module.get_submodule(name.rpartition(".")[0])):
             continue
         if not parameter.is_floating_point():
-            raise ValueError(f"module has the {parameter.dtype} parameter {name}, which cannot be Gaussian")
+            raise InputError(f"module has the {parameter.dtype} parameter {name}, which cannot be Gaussian")
         names.append(name)
     if not names:
-        raise ValueError("bayesian leaves no parameter of module to be Bayesian: relax it, or use the module as it is")
+        raise InputError("bayesian leaves no parameter of module to be Bayesian: relax it, or use the module as it is")
     return names
 
 

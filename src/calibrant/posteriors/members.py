@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from calibrant import InputError
 from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.outputs import as_classes, is_one_logit, raw_logits, returned_features
@@ -135,7 +136,7 @@ class SeparateMembers(Members):
 def check_count(n: int) -> None:
     """Refuse an ensemble without members."""
     if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+        raise InputError(f"n must be at least 1, not {n}")
 
 
 def member_generator(seed: int, k: int, purpose: str = "") -> torch.Generator:

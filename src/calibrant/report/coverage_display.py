@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.evaluation import DEFAULT_COVERAGES, Curves, Evaluation, coverage_curves
 from calibrant.metrics.declarations import catalogue
 from calibrant.metrics.functional import Array
@@ -48,7 +49,7 @@ class CoverageDisplay(Display):
 
         panels = np.atleast_1d(styled(ax, panels=len(self.measures)))
         if len(panels) != len(self.measures):
-            raise ValueError(f"ax has {len(panels)} axes, but there are {len(self.measures)} measures to draw")
+            raise InputError(f"ax has {len(panels)} axes, but there are {len(self.measures)} measures to draw")
         with mpl.rc_context(RC):
             for panel, measure in zip(panels, self.measures):
                 self._panel(panel, measure)
@@ -72,10 +73,10 @@ class CoverageDisplay(Display):
         """(S, G)."""
         known = [one for one in catalogue().values() if one.at_coverage]
         if measure not in [one.name for one in known]:
-            raise ValueError(f"measures must be among {', '.join(one.name for one in known)}, not {measure!r}")
+            raise InputError(f"measures must be among {', '.join(one.name for one in known)}, not {measure!r}")
         if measure in curve.measures:
             return curve.measures[measure]
         name = self.ood or next(iter(curve.ood), "")
         if name not in curve.ood:
-            raise ValueError(f"ood must be one of {', '.join(curve.ood) or '(no OOD set at hand)'}, not {name!r}")
+            raise InputError(f"ood must be one of {', '.join(curve.ood) or '(no OOD set at hand)'}, not {name!r}")
         return curve.ood[name][measure]

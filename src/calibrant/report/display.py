@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibrant import InputError
 from calibrant.report.style import GRID, INK, MUTED
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Display:
     def save(self, *paths: str | Path) -> None:
         """Write the figure to each path, PNG, PDF or SVG by its ending; the same data give the same bytes."""
         if not hasattr(self, "figure_"):
-            raise ValueError("the display is not drawn yet: call plot() first")
+            raise InputError("the display is not drawn yet: call plot() first")
         for path in paths:
             save_figure(self.figure_, path)
 
@@ -68,7 +69,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         "svg": {"Date": None},
     }
     if kind not in dateless:
-        raise ValueError(f"path must end in .png, .pdf or .svg, not {Path(path).name!r}")
+        raise InputError(f"path must end in .png, .pdf or .svg, not {Path(path).name!r}")
     content = io.BytesIO()
     with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "calibrant"}):
         figure.savefig(content, format=kind, dpi=300, bbox_inches="tight", metadata=dateless[kind])

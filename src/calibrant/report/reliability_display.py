@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.metrics import ReliabilityDiagram, reliability_diagram
 from calibrant.report.display import RC, Display, percent_axis, styled
 from calibrant.report.style import ID_COLOR, INK, MUTED, OVER, UNDER, percent
@@ -45,7 +46,7 @@ class ReliabilityDisplay(Display):
         import matplotlib as mpl
 
         if self.min_count < 1:
-            raise ValueError(f"min_count must be at least 1, not {self.min_count}")
+            raise InputError(f"min_count must be at least 1, not {self.min_count}")
         axes, title = styled(ax, height=3.4), name or self.name or ""
         with mpl.rc_context(RC):
             self._bars(axes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.evaluation import Row
 from calibrant.metrics.functional import Array, array
 from calibrant.report.display import RC, Display, percent_axis, styled
@@ -51,7 +51,7 @@ class TradeOffDisplay(Display):
         if heat is not None:
             checks.same_length("detection", heat, "accuracy", right)
         if names and len(names) != len(right):
-            raise ValueError(f"names has {len(names)} entries, but accuracy has {len(right)}")
+            raise InputError(f"names has {len(names)} entries, but accuracy has {len(right)}")
         return cls(array(right), array(error), None if heat is None else array(heat), names).plot(ax=ax)
 
     @classmethod
@@ -62,7 +62,7 @@ class TradeOffDisplay(Display):
         chosen = ood if ood is not None else rows[0].ood if rows else None
         kept = [row for row in rows if row.wanted_coverage == coverage and row.ood == chosen]
         if not kept:
-            raise ValueError(f"rows hold nothing at coverage {coverage} against the OOD set {chosen!r}")
+            raise InputError(f"rows hold nothing at coverage {coverage} against the OOD set {chosen!r}")
         heat = np.array([row.detection.estimate for row in kept])
         return cls.from_values(
             np.array([row.accuracy.estimate for row in kept]),

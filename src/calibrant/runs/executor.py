@@ -6,7 +6,7 @@
 - A task starts once the tasks in its `after` have finished; of those that may start, the first in the list goes first.
 - A task that fails keeps back only the tasks that need it. With `stop_on_failure`, the first failure stops everything
   and is raised.
-- A failure that may not repeat is retried `retries` times; a `ValueError` or `RunError` would only repeat.
+- A failure that may not repeat is retried `retries` times; an `InputError` or `RunError` would only repeat.
 - Ctrl-C and SIGTERM end the workers and are raised. `Processes` waits until they have saved their checkpoints; a worker
   of Ray is ended at once and resumes from its latest one.
 """
@@ -22,6 +22,7 @@ from graphlib import CycleError, TopologicalSorter
 from multiprocessing.connection import wait
 from typing import Any, Literal, Protocol
 
+from calibrant import InputError
 from calibrant.files import DivergedError, RunError
 from calibrant.runs.resources import cores, torch_threads
 from calibrant.slots import load_plugins, loaded_plugins
@@ -75,19 +76,19 @@ class Ended:
     def reason(self) -> str:
         """The error in one line, with its kind unless it is one of ours.
 
-        >>> Ended(error=ValueError("no such file")).reason, Ended(error=KeyError("x")).reason
+        >>> Ended(error=InputError("no such file")).reason, Ended(error=KeyError("x")).reason
         ('no such file', "KeyError: 'x'")
         """
         if self.error is None:
             return ""
-        kind = "" if isinstance(self.error, (ValueError, RunError)) else f"{type(self.error).__name__}: "
+        kind = "" if isinstance(self.error, (InputError, RunError)) else f"{type(self.error).__name__}: "
         return " ".join(f"{kind}{self.error}".split())
 
     def portable(self) -> Ended:
         """The same with an error that any process can read: of our kinds with its sentence, all others as a failure."""
         if self.error is None:
             return self
-        kinds = (DivergedError, ValueError, WorkerError, RunError)
+        kinds = (DivergedError, InputError, WorkerError, RunError)
         kind = next((kind for kind in kinds if isinstance(self.error, kind)), WorkerError)
         return Ended(error=kind(self.reason))
 
@@ -98,7 +99,7 @@ class WorkerError(RunError):
 
 def may_succeed_again(error: Exception) -> bool:
     """Whether `error` need not repeat itself."""
-    return isinstance(error, WorkerError) or not isinstance(error, (ValueError, RunError))
+    return isinstance(error, WorkerError) or not isinstance(error, (InputError, RunError))
 
 
 def _ignore(*event: Any) -> None:
@@ -172,14 +173,14 @@ class Agenda:
 def _check(tasks: Sequence[Task]) -> None:
     names = {task.name for task in tasks}
     if len(names) < len(tasks):
-        raise ValueError("tasks must have different names")
+        raise InputError("tasks must have different names")
     unknown = next((name for task in tasks for name in task.after if name not in names), None)
     if unknown is not None:
-        raise ValueError(f"a task waits for {unknown!r}, which is not among the tasks")
+        raise InputError(f"a task waits for {unknown!r}, which is not among the tasks")
     try:
         TopologicalSorter({task.name: task.after for task in tasks}).prepare()
     except CycleError as error:
-        raise ValueError(f"tasks wait for each other: {', '.join(error.args[1])}") from None
+        raise InputError(f"tasks wait for each other: {', '.join(error.args[1])}") from None
 
 
 def perform(task: Task, send: Send) -> Ended:

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 from urllib.parse import urlsplit
 
-from calibrant import __version__
+from calibrant import InputError, __version__
 from calibrant.files import RunError
 from calibrant.runs.resources import cores, environment
 
@@ -27,7 +27,7 @@ def require_ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ValueError("engine ray needs Ray, which is not installed: pip install 'calibrant[ray]'") from None
+        raise InputError("engine ray needs Ray, which is not installed: pip install 'calibrant[ray]'") from None
     return ray
 
 
@@ -60,14 +60,14 @@ def _connect(ray: Any, address: str | None) -> None:
     try:
         ray.init(address=address, **common)
     except ConnectionError:
-        raise ValueError(
+        raise InputError(
             f"address {address}: there is no Ray cluster; start one with `ray start --head`, or leave the address out"
         ) from None
     except RuntimeError as error:
         text = " ".join(str(error).split())
         if "ersion mismatch" not in text:
             raise RunError(f"address {address}: the Ray cluster refused the connection ({text})") from None
-        raise ValueError(
+        raise InputError(
             f"address {address}: the cluster runs another version of Ray or Python than this process ({_mine(ray)});"
             f" install the same on both ({text})"
         ) from None
@@ -83,11 +83,11 @@ def _check_reachable(address: str) -> None:
     except ValueError:
         host, port = None, 0
     if not host:
-        raise ValueError(f"address {address!r} must be auto, HOST:PORT or ray://HOST:PORT")
+        raise InputError(f"address {address!r} must be auto, HOST:PORT or ray://HOST:PORT")
     try:
         socket.create_connection((host, port), timeout=_PATIENCE).close()
     except OSError as error:
-        raise ValueError(
+        raise InputError(
             f"address {address}: no Ray cluster answers there ({error.strerror or error}); check it with `ray status`"
         ) from None
 
@@ -117,7 +117,7 @@ def _check_versions(ray: Any) -> None:
         there = _answered(ray, host, answer)
         other = next((name for name in here if there.get(name) != here[name]), None)
         if other is not None:
-            raise ValueError(
+            raise InputError(
                 f"node {host} has {other} {there.get(other)}, this process {here[other]}: results would differ;"
                 " install the same version on both"
             )

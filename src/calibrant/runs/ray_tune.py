@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from calibrant import InputError
 from calibrant.runs.executor import (
     SILENT,
     Agenda,
@@ -78,7 +79,7 @@ class RayTune:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             best = {name: max(node.get(name, 0) for node in nodes) for name in wanted}
-            raise ValueError(f"resources {wanted} of a trial are more than any node of the cluster has: {best}")
+            raise InputError(f"resources {wanted} of a trial are more than any node of the cluster has: {best}")
 
     def _tune(self, agenda: Agenda, tasks: Sequence[Task], folder: str) -> None:
         from ray import tune

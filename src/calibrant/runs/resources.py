@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibrant import InputError
+
 
 @dataclass(frozen=True)
 class Resources:
@@ -31,12 +33,12 @@ class Resources:
             try:
                 found[name.strip()] = float(number)
             except ValueError:
-                raise ValueError(f"resources {text!r} must look like cpu=1,gpu=0.5") from None
+                raise InputError(f"resources {text!r} must look like cpu=1,gpu=0.5") from None
         cpu, gpu = found.pop("cpu", 1.0), found.pop("gpu", 0.0)
         if cpu < 1 or cpu != int(cpu):
-            raise ValueError(f"resources must have a whole number of cpu from 1 on, not {cpu:g}")
+            raise InputError(f"resources must have a whole number of cpu from 1 on, not {cpu:g}")
         if any(not math.isfinite(value) or value < 0 for value in (gpu, *found.values())) or "" in found:
-            raise ValueError(f"resources {text!r} must be named numbers from 0 on")
+            raise InputError(f"resources {text!r} must be named numbers from 0 on")
         return cls(int(cpu), gpu, found)
 
     def for_ray(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibrant import InputError
 from calibrant.config.dependence import first_difference, identity
 from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
@@ -54,7 +55,7 @@ class Run:
     def record(self) -> dict[str, Any]:
         """What was asked for."""
         if not self.exists:
-            raise ValueError(f"{self.root} is not a run: it has no {RECORD}; `calibrant train --out` makes one")
+            raise InputError(f"{self.root} is not a run: it has no {RECORD}; `calibrant train --out` makes one")
         record = read_json(self.root / RECORD)
         if not isinstance(record, dict) or not isinstance(record.get("schemes"), list):
             raise RunError(f"{self.root / RECORD} was altered; start the run again in another folder")
@@ -79,7 +80,7 @@ class Run:
         different = first_difference(_fixed(settings), _fixed(self.settings))
         if different is not None:
             name, asked, found = different
-            raise ValueError(
+            raise InputError(
                 f"{self.root} holds a run with {name}={found}, not {asked}; choose another --out, or resume it:"
                 f" {self.resume_command}"
             )
@@ -121,7 +122,7 @@ class Run:
         missing = [scheme for scheme in wanted if not self.evaluation_path(scheme).exists()]
         if missing or not wanted:
             name = f"{missing[0]} in it" if missing else "it"
-            raise ValueError(f"{self.root} has no evaluation of {name}; train it: {self.resume_command}")
+            raise InputError(f"{self.root} has no evaluation of {name}; train it: {self.resume_command}")
         from calibrant.evaluation import Evaluation
 
         return [Evaluation.load(self.evaluation_path(scheme)) for scheme in wanted]
@@ -167,7 +168,7 @@ def open_runs(path: str | Path) -> list[Run]:
     """The run in `path`, or those in its folders seed-0, seed-1, ..."""
     root = Path(path)
     if not root.is_dir():
-        raise ValueError(f"{root} does not exist; give the folder that `calibrant train --out` or the demo made")
+        raise InputError(f"{root} does not exist; give the folder that `calibrant train --out` or the demo made")
     inner = [Run(folder) for folder in sorted(root.glob("seed-*")) if Run(folder).exists]
     if not inner:
         _ = Run(root).record
@@ -179,19 +180,19 @@ def predictor_folder(path: str | Path, scheme: str | None = None) -> Path:
     root = Path(path)
     if (root / "predictor.json").is_file():
         if scheme is not None:
-            raise ValueError(f"{root} is one predictor, not a run; leave --scheme out")
+            raise InputError(f"{root} is one predictor, not a run; leave --scheme out")
         return root
     runs = open_runs(root)
     if len(runs) > 1:
-        raise ValueError(f"{root} holds {len(runs)} runs; give one of them, such as {runs[0].root}")
+        raise InputError(f"{root} holds {len(runs)} runs; give one of them, such as {runs[0].root}")
     systems = (*map(str, runs[0].schemes), *runs[0].products)
     there = [one for one in systems if runs[0].predictor_path(one).is_dir()]
     wanted = scheme if scheme in there else None
     if wanted is None:
         wanted = str(Scheme.parse(scheme)) if scheme is not None else there[0] if len(there) == 1 else None
     if not there:
-        raise ValueError(f"{root} has no predictor yet; finish it: {runs[0].resume_command}")
+        raise InputError(f"{root} has no predictor yet; finish it: {runs[0].resume_command}")
     if wanted not in there:
         verb = "choose one with --scheme" if wanted is None else f"there is no {wanted}"
-        raise ValueError(f"{root} holds predictors of {', '.join(there)}; {verb}")
+        raise InputError(f"{root} holds predictors of {', '.join(there)}; {verb}")
     return runs[0].predictor_path(wanted)

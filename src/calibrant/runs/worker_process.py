@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
+from calibrant import InputError
 from calibrant.runs.executor import Ended, Listener, Task, WorkerError, perform
 from calibrant.runs.resources import environment
 
@@ -104,7 +105,7 @@ def _serve(connection: Connection, task: Task) -> None:
     try:
         connection.send(("ended", ended.portable()))
     except (AttributeError, TypeError, ValueError) as error:  # the value cannot be pickled
-        connection.send(("ended", Ended(error=ValueError(f"the result of {task.name} cannot be sent: {error}"))))
+        connection.send(("ended", Ended(error=InputError(f"the result of {task.name} cannot be sent: {error}"))))
 
 
 def _end_with_parent() -> None:

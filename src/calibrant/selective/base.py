@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.adapters.fitted import FittedModule
 from calibrant.calibrators.base import NONE, Calibrator, fingerprint_of
 from calibrant.metrics.arguments import largest
@@ -109,7 +109,7 @@ class BaseSelector(FittedModule, ABC):
     def accept(self, confidence: Any, scores: Any = None, threshold: float | Threshold | None = None) -> Tensor:
         """Whether each input is answered, (B,) bool: `ranking` at least tau."""
         if threshold is None and bool(self.tau.isnan()):
-            raise ValueError("threshold is not set: call threshold(coverage=...) or guarantee(...) first, or pass one")
+            raise InputError("threshold is not set: call threshold(coverage=...) or guarantee(...) first, or pass one")
         return self.ranked(confidence, scores) >= (self.tau if threshold is None else float(threshold))
 
     def guarantee(
@@ -178,7 +178,7 @@ class BaseSelector(FittedModule, ABC):
         gate, _, c = self._held_out(confidence, scores, correct)
         outliers = self.ranked(checks.unit_interval("outlier_confidence", outlier_confidence), outlier_scores)
         if self.outlier_gates is not None and _same(outliers, self.outlier_gates):
-            raise ValueError("the outliers are those the selector was fitted on: a certificate needs others")
+            raise InputError("the outliers are those the selector was fitted on: a certificate needs others")
         found = certify_promise(gate, c, outliers, self._grid(coverages), promise, starts=starts)
         if found.threshold is not None:
             self.tau = torch.full_like(self.tau, found.threshold)
@@ -191,13 +191,13 @@ class BaseSelector(FittedModule, ABC):
         checks.same_length("correct", c, "confidence", r)
         gate = self.ranked(r, scores)
         if self._fitted_on(gate):
-            raise ValueError("confidence and scores are those the selector was fitted on: a guarantee needs others")
+            raise InputError("confidence and scores are those the selector was fitted on: a guarantee needs others")
         return gate, r, c
 
     def _grid(self, coverages: Sequence[float]) -> list[Threshold]:
         """The thresholds of `coverages` on the data of `fit`, from small to large coverage."""
         if not coverages:
-            raise ValueError("coverages is empty")
+            raise InputError("coverages is empty")
         return [threshold_for_coverage(self.gates, coverage) for coverage in sorted(coverages)]
 
     def _fitted_on(self, gate: Tensor) -> bool:
@@ -206,7 +206,7 @@ class BaseSelector(FittedModule, ABC):
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:
-            raise ValueError("the selector is not fitted: call fit(confidence, scores, correct) first")
+            raise InputError("the selector is not fitted: call fit(confidence, scores, correct) first")
 
     def _inputs(self, confidence: Any, scores: Any) -> tuple[Tensor, Tensor]:
         r = checks.unit_interval("confidence", confidence).to(self.gates)
@@ -231,6 +231,6 @@ def score_columns(scores: Any, confidence: Tensor, whose: str = "") -> Tensor:
     name = f"{whose}scores"
     result = checks.tensor(name, scores)
     if result.dim() != 2 or not result.is_floating_point():
-        raise ValueError(f"{name} must be floating point of shape (N, S), not {result.dtype} {tuple(result.shape)}")
+        raise InputError(f"{name} must be floating point of shape (N, S), not {result.dtype} {tuple(result.shape)}")
     checks.same_length(name, result, f"{whose}confidence", confidence)
     return checks.finite(name, result).to(confidence)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.selective.guarantees import (
     clopper_pearson_lower,
     clopper_pearson_upper,
@@ -40,9 +40,9 @@ class Promise:
             limits["min_coverage"] = self.min_coverage
         for name, value in limits.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
-                raise ValueError(f"{name} must lie in (0, 1), not {value}")
+                raise InputError(f"{name} must lie in (0, 1), not {value}")
         if not isinstance(self.population, str) or not self.population.strip():
-            raise ValueError("population must say in words which outliers were held out, such as 'street-view digits'")
+            raise InputError("population must say in words which outliers were held out, such as 'street-view digits'")
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ nothing is claimed about other outliers.
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.threshold is not None and (isinstance(self.threshold, bool) or math.isnan(float(self.threshold))):
-            raise ValueError(f"threshold must be a number or None, not {self.threshold}")
+            raise InputError(f"threshold must be a number or None, not {self.threshold}")
         counts = (self.errors, self.accepted, self.total, self.outliers_accepted, self.outliers_total)
         whole = all(type(count) is int and count >= 0 for count in counts)
         ordered = whole and self.errors <= self.accepted <= self.total and counts[3] <= counts[4]
         if not ordered:
-            raise ValueError(f"counts of a certificate do not fit together: {counts}")
+            raise InputError(f"counts of a certificate do not fit together: {counts}")
 
     def __bool__(self) -> bool:
         return self.threshold is not None
@@ -105,11 +105,11 @@ nothing is claimed about other outliers.
         o = `max_outliers`; an answered outlier counts as wrong. It holds with the same probability as the rest.
         """
         if self.threshold is None:
-            raise ValueError("nothing was certified, so that the wrong answers have no bound")
+            raise InputError("nothing was certified, so that the wrong answers have no bound")
         if self.min_coverage is None:
-            raise ValueError("min_coverage must be promised for a bound on wrong answers: give it when certifying")
+            raise InputError("min_coverage must be promised for a bound on wrong answers: give it when certifying")
         if not 0 <= share <= 1:
-            raise ValueError(f"share must lie in [0, 1], not {share}")
+            raise InputError(f"share must lie in [0, 1], not {share}")
         inliers, outliers = (1 - share) * self.min_coverage, share * self.max_outliers
         return (inliers * self.max_error + outliers) / (inliers + outliers)
 
@@ -149,12 +149,12 @@ nothing is claimed about other outliers.
         """What `to_dict` returned, checked."""
         known = {field.name for field in fields(cls)}
         if not isinstance(content, Mapping) or set(content) != known:
-            raise ValueError(f"a certificate has the fields {', '.join(sorted(known))}, and no others")
+            raise InputError(f"a certificate has the fields {', '.join(sorted(known))}, and no others")
         threshold = content["threshold"]
         if threshold in ("inf", "-inf"):
             threshold = float(threshold)
         elif isinstance(threshold, str):
-            raise ValueError(f"threshold must be a number or None, not {threshold!r}")
+            raise InputError(f"threshold must be a number or None, not {threshold!r}")
         return cls(**{**content, "threshold": threshold})
 
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.kernels import accumulation_dtype
 from calibrant.selective.lbfgs import gradient, minimize
 from calibrant.selective.network import SelectorNetwork
@@ -52,11 +52,11 @@ class Training:
             if value is not None:
                 checks.positive(name, value)
         if not 0 <= self.holdout < 1:
-            raise ValueError(f"holdout must lie in [0, 1), not {self.holdout}")
+            raise InputError(f"holdout must lie in [0, 1), not {self.holdout}")
         if self.optimizer not in _WEIGHT_DECAY:
-            raise ValueError(f"optimizer must be 'adam' or 'lbfgs', not {self.optimizer!r}")
+            raise InputError(f"optimizer must be 'adam' or 'lbfgs', not {self.optimizer!r}")
         if self.optimizer == "lbfgs" and self.batch_size is not None:
-            raise ValueError("batch_size must be None with optimizer='lbfgs', which takes all examples at once")
+            raise InputError("batch_size must be None with optimizer='lbfgs', which takes all examples at once")
 
     @property
     def max_steps(self) -> int:
@@ -201,7 +201,7 @@ def _split(count: int, holdout: float, generator: torch.Generator) -> tuple[Tens
     if held == 0:
         return order.sort().values, order.sort().values
     if held == count:
-        raise ValueError(f"holdout of {holdout} leaves none of {count} examples to fit on")
+        raise InputError(f"holdout of {holdout} leaves none of {count} examples to fit on")
     return order[held:].sort().values, order[:held].sort().values
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.functional import Array
 from calibrant.selective.thresholds import Threshold
 
@@ -136,9 +136,9 @@ def certify(
     """
     for name, value in (("alpha", alpha), ("delta", delta)):
         if not 0 < value < 1:
-            raise ValueError(f"{name} must lie in (0, 1), not {value}")
+            raise InputError(f"{name} must lie in (0, 1), not {value}")
     if measure not in ("error", "calibration"):
-        raise ValueError(f"measure must be 'error' or 'calibration', not {measure!r}")
+        raise InputError(f"measure must be 'error' or 'calibration', not {measure!r}")
     bins = int(checks.positive("bins", bins))
     starts = (1 if measure == "error" else 4) if starts is None else int(checks.positive("starts", starts))
     outputs, sure, right = (x.detach().cpu().double().numpy() for x in (gate, confidence, correct))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.calibrators.base import Calibrator, fingerprint_of
 from calibrant.detectors import OutlierScores
 from calibrant.detectors.logits import logit_detector, logit_names
@@ -40,12 +41,12 @@ class DecisionRule(nn.Module):
         self.score_names: tuple[str, ...] = () if outliers is None else outliers.scores
         fitted = total if outliers is None else len(outliers.members)
         if fitted not in (1, total):
-            raise ValueError(f"outliers were fitted to {fitted} members, but the ensemble has {total}")
+            raise InputError(f"outliers were fitted to {fitted} members, but the ensemble has {total}")
         self.averages_features = fitted == 1 < total
         choices = ("confidence", *logit_names(), *self.score_names)
         if ood_score not in choices:
             plugin = "" if ood_score in names("detector") else "; another one needs --plugin MODULE"
-            raise ValueError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}{plugin}")
+            raise InputError(f"ood_score must be one of {', '.join(choices)}, not {ood_score!r}{plugin}")
         computed = ood_score == "confidence" or ood_score in self.score_names
         self.logit_detector = None if computed else logit_detector(ood_score)
         self.read = _read_columns(selector, self.score_names)
@@ -64,14 +65,14 @@ class DecisionRule(nn.Module):
     def member_outputs(self, k: int, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
         """Member k's logits (B, C), and what else is averaged over members, (B, E): outlier scores or features."""
         if logits.dim() != 2:
-            raise ValueError(f"the module must return logits (B, C), not shape {tuple(logits.shape)}")
+            raise InputError(f"the module must return logits (B, C), not shape {tuple(logits.shape)}")
         if self.classes is not None and len(self.classes) != logits.shape[1]:
-            raise ValueError(f"classes has {len(self.classes)} names, but the module {logits.shape[1]} outputs")
+            raise InputError(f"classes has {len(self.classes)} names, but the module {logits.shape[1]} outputs")
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.outliers is None:
             return logits, logits.new_empty(logits.shape[0], 0)
         if features is None and "features" in self.outliers.reads:
-            raise ValueError("feature_layer must be named: the module ran no linear layer to take features from")
+            raise InputError("feature_layer must be named: the module ran no linear layer to take features from")
         read = {"features": features, "logits": logits}
         inputs = [value for name, value in read.items() if value is not None and name in self.outliers.reads]
         return logits, torch.cat(inputs, 1) if self.averages_features else self._score(k, inputs)
@@ -141,7 +142,7 @@ def _read_columns(selector: BaseSelector | None, scores: tuple[str, ...]) -> lis
         return list(range(len(scores)))
     missing = [name for name in selector.names if name not in scores]
     if missing:
-        raise ValueError(f"the selector reads the score {missing[0]}, but outliers has {', '.join(scores) or 'none'}")
+        raise InputError(f"the selector reads the score {missing[0]}, but outliers has {', '.join(scores) or 'none'}")
     return [scores.index(name) for name in selector.names]
 
 
@@ -151,7 +152,7 @@ def _checked_calibrator(calibrator: Calibrator | None, selector: BaseSelector | 
         calibrator.check_fitted()
     here = fingerprint_of(calibrator)
     if selector is not None and selector.calibrator != here:
-        raise ValueError(
+        raise InputError(
             f"the selector was fitted to confidences of the calibrator {selector.calibrator}, but the rule's is {here};"
             " pass that calibrator, or fit the selector again: fit(..., calibrator=calibrator)"
         )
@@ -160,5 +161,5 @@ def _checked_calibrator(calibrator: Calibrator | None, selector: BaseSelector | 
 
 def _number(threshold: float) -> float:
     if math.isnan(threshold):
-        raise ValueError("threshold is not set: call selector.threshold(coverage=...) first, or pass one")
+        raise InputError("threshold is not set: call selector.threshold(coverage=...) first, or pass one")
     return threshold

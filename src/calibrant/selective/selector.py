@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.calibrators.base import NONE, Calibrator
 from calibrant.selective.base import BaseSelector, score_columns
 from calibrant.selective.fitting import FitReport, Training, fit_network
@@ -78,7 +78,7 @@ class Selector(BaseSelector):
         through, or its fingerprint (`predictions.calibrator`).
         """
         if self.entropy and scores is None:
-            raise ValueError("scores must end with the entropy of the prediction: pass columns(None, probabilities)")
+            raise InputError("scores must end with the entropy of the prediction: pass columns(None, probabilities)")
         self._check_needs(cross_entropy=cross_entropy, outliers=outlier_confidence)
         inputs, examples = _validation(confidence, scores, correct, cross_entropy)
         outliers = None
@@ -135,13 +135,13 @@ class Selector(BaseSelector):
         }
         for name in self.objective.needs:
             if given[name] is None:
-                raise ValueError(meant[name])
+                raise InputError(meant[name])
         if given["outliers"] is not None and "outliers" not in self.objective.needs:
-            raise ValueError("outlier_confidence was given, but the objective uses no outliers: set zeta > 0")
+            raise InputError("outlier_confidence was given, but the objective uses no outliers: set zeta > 0")
 
     def _logits(self, confidence: Tensor, scores: Tensor) -> Tensor:
         if self.network is None:
-            raise ValueError("the selector is not fitted: call fit(confidence, scores, correct) first")
+            raise InputError("the selector is not fitted: call fit(confidence, scores, correct) first")
         logits: Tensor = self.network(torch.cat([confidence[:, None], scores], 1))
         return logits
 
@@ -152,7 +152,7 @@ class Selector(BaseSelector):
         r, s = super()._inputs(confidence, scores)
         wanted = 0 if self.network is None else self.network.standard.mean.shape[0] - 1
         if s.shape[1] != wanted:
-            raise ValueError(f"scores have {s.shape[1]} columns, but the selector was fitted with {wanted}")
+            raise InputError(f"scores have {s.shape[1]} columns, but the selector was fitted with {wanted}")
         return r, s
 
 
@@ -184,7 +184,7 @@ def _outliers(confidence: Any, scores: Any, inputs: Tensor) -> Tensor:
     columns = [r[:, None]] if scores is None else [r[:, None], score_columns(scores, r, "outlier_")]
     result = torch.cat(columns, 1)
     if result.shape[1] != inputs.shape[2]:
-        raise ValueError(f"outlier_scores have {result.shape[1] - 1} columns, but scores have {wanted}")
+        raise InputError(f"outlier_scores have {result.shape[1] - 1} columns, but scores have {wanted}")
     return result
 
 
@@ -192,5 +192,5 @@ def _repeat(name: str, value: Any, like: Tensor) -> Tensor:
     """`value` (N,) or (V, N) as (V N,)."""
     result = checks.tensor(name, value)
     if result.shape != like.shape and result.shape != like.shape[1:]:
-        raise ValueError(f"{name} has shape {tuple(result.shape)}, but confidence has {tuple(like.shape)}")
+        raise InputError(f"{name} has shape {tuple(result.shape)}, but confidence has {tuple(like.shape)}")
     return result.expand(like.shape).flatten()

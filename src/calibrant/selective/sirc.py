@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.predictions import Predictions
 from calibrant.selective.base import BaseSelector, score_columns
 
@@ -48,7 +48,7 @@ class SIRC(BaseSelector):
             self.detector = next(iter(validation.scores))
         if self.detector is None or self.detector not in validation.scores:
             have = ", ".join(validation.scores) or "none"
-            raise ValueError(f"detector must name one of the scores of validation ({have}), not {self.detector!r}")
+            raise InputError(f"detector must name one of the scores of validation ({have}), not {self.detector!r}")
         self.names = (self.detector,)
         return self.fit_arrays(
             validation.confidence, validation.scores[self.detector], calibrator=validation.calibrator
@@ -61,7 +61,7 @@ class SIRC(BaseSelector):
         s = score_columns(checks.floating("score", score, dims=1)[:, None], r)
         std, mean = torch.std_mean(-s, correction=0)
         if float(std) == 0:
-            raise ValueError("score is the same for all validation data; choose another detector")
+            raise InputError("score is the same for all validation data; choose another detector")
         self.center, self.rate = mean - 3 * std, 1 / std
         self.gates = r  # for the dtype and device that forward works in
         return self._remember(self(r, s), calibrator)
@@ -77,10 +77,10 @@ class SIRC(BaseSelector):
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:
-            raise ValueError("the selector is not fitted: call fit(validation) first")
+            raise InputError("the selector is not fitted: call fit(validation) first")
 
     def _inputs(self, confidence: Any, scores: Any) -> tuple[Tensor, Tensor]:
         r, s = super()._inputs(confidence, scores)
         if s.shape[1] != 1:
-            raise ValueError(f"scores have {s.shape[1]} columns, but SIRC reads one, {self.detector}")
+            raise InputError(f"scores have {s.shape[1]} columns, but SIRC reads one, {self.detector}")
         return r, s

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics.functional import Array
 
 _WIDEST = 0.5  # an interval wider than this says next to nothing
@@ -46,9 +46,9 @@ def estimate_share(ratio: Any, *, level: float = 0.95) -> Share:
 
     r = checks.finite("ratio", checks.floating("ratio", ratio, dims=1)).detach().cpu().double().numpy()
     if (r < 0).any():
-        raise ValueError("ratio must not be negative: pass likelihood ratios, not their logarithms")
+        raise InputError("ratio must not be negative: pass likelihood ratios, not their logarithms")
     if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), not {level}")
+        raise InputError(f"level must lie in (0, 1), not {level}")
     estimate = _maximum(r)
     least = _likelihood(r, estimate) - float(chi2.ppf(level, 1)) / 2
     low = _boundary(lambda pi: _likelihood(r, pi) < least, 0.0, estimate)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.metrics import threshold_at_coverage
 
 
@@ -39,7 +39,7 @@ def threshold_for_coverage(gate: Any, coverage: float) -> Threshold:
     output = checks.finite("gate", checks.measured.floating("gate", gate, dims=1))
     total = len(output)
     if not 0 <= coverage <= 1:
-        raise ValueError(f"coverage must lie in [0, 1], not {coverage}")
+        raise InputError(f"coverage must lie in [0, 1], not {coverage}")
     if coverage == 0:
         value = math.inf
     elif coverage > (total - 1) / total:

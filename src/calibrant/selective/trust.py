@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.calibrators.base import NONE
 from calibrant.predictions import Predictions
 from calibrant.selective.base import BaseSelector, score_columns
@@ -64,7 +64,7 @@ class Trust(BaseSelector):
     def __init__(self, share: float = 0.1, *, folds: int = 5, seed: int = 0) -> None:
         super().__init__()
         if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
-            raise ValueError(f"folds must be a whole number of at least 2, not {folds}")
+            raise InputError(f"folds must be a whole number of at least 2, not {folds}")
         self._share, self.folds, self.seed = _share(share), folds, seed
         self.names = ()
         self.report_: RatioFit | None = None
@@ -89,10 +89,10 @@ class Trust(BaseSelector):
         """
         names = tuple(validation.scores if detectors is None else detectors)
         if validation.calibrator != outliers.calibrator:
-            raise ValueError("validation and outliers went through different calibrators; calibrate them alike first")
+            raise InputError("validation and outliers went through different calibrators; calibrate them alike first")
         for argument, part in (("validation", validation), ("outliers", outliers)):
             if part.count is not None:
-                raise ValueError(f"{argument} must have one row per input: its rows have counts")
+                raise InputError(f"{argument} must have one row per input: its rows have counts")
         scores, theirs = _columns("validation", validation, names), _columns("outliers", outliers, names)
         self.fit_arrays(validation.confidence, scores, theirs, names, calibrator=validation.calibrator)
         self.outlier_gates = self.of(outliers).sort().values
@@ -110,13 +110,13 @@ class Trust(BaseSelector):
         s = score_columns(scores, r)
         theirs = checks.finite("outlier_scores", checks.tensor("outlier_scores", outlier_scores)).detach()
         if theirs.dim() != 2 or theirs.shape[1] != s.shape[1] or len(names) != s.shape[1]:
-            raise ValueError(
+            raise InputError(
                 f"outlier_scores must have a column for each of the {s.shape[1]} columns of scores and"
                 f" names a name for each, not shape {tuple(theirs.shape)} and {len(names)} names"
             )
         for argument, part in (("scores", s), ("outlier_scores", theirs)):
             if len(part) < self.folds:
-                raise ValueError(
+                raise InputError(
                     f"{argument} has {len(part)} rows, fewer than the {self.folds} folds; give more, about 20 at least"
                 )
         wide = (checks.tensor("scores", scores), theirs)
@@ -162,7 +162,7 @@ class Trust(BaseSelector):
         """
         self._check_fitted()
         if not 0 <= error <= 1:
-            raise ValueError(f"error must lie in [0, 1], not {error}")
+            raise InputError(f"error must lie in [0, 1], not {error}")
         self.tau = torch.full_like(self.tau, 1 - error)
         accepted, total = int((self.gates >= self.tau).sum()), len(self.gates)
         return Threshold(float(self.tau), accepted / total, accepted / total, accepted, total)
@@ -189,7 +189,7 @@ class Trust(BaseSelector):
         standardization = {part.shape for part in (trust.center, trust.scale)}
         pieces = {part.shape for part in (trust.knots, trust.slopes)}
         if standardization != {(len(names),)} or pieces != {(len(names), SEGMENTS)}:
-            raise ValueError(f"tensors do not belong to a Trust: they are not those of {len(names)} detectors")
+            raise InputError(f"tensors do not belong to a Trust: they are not those of {len(names)} detectors")
         trust.names, trust.calibrator = names, calibrator
         trust.prior = torch.full_like(trust.intercept, trust.share)
         return trust
@@ -204,13 +204,13 @@ class Trust(BaseSelector):
 
     def _check_fitted(self) -> None:
         if self.gates.numel() == 0:
-            raise ValueError("the trust is not fitted: call fit(validation, outliers) first")
+            raise InputError("the trust is not fitted: call fit(validation, outliers) first")
 
     def _inputs(self, confidence: Any, scores: Any) -> tuple[Tensor, Tensor]:
         r, s = super()._inputs(confidence, scores)
         if s.shape[1] != len(self.names):
             listing = ", ".join(self.names) or "none"
-            raise ValueError(f"scores have {s.shape[1]} columns, but trust reads {len(self.names)}: {listing}")
+            raise InputError(f"scores have {s.shape[1]} columns, but trust reads {len(self.names)}: {listing}")
         return r, s
 
 
@@ -231,7 +231,7 @@ def choose_confidence(trust: Trust, candidates: Mapping[str, tuple[Predictions, 
         return float((1 - trust.share) * gain + trust.share * (1 - on_outliers).log().mean())
 
     if not candidates:
-        raise ValueError("candidates is empty")
+        raise InputError("candidates is empty")
     return max(candidates, key=likelihood)
 
 
@@ -245,12 +245,12 @@ def _columns(argument: str, predictions: Predictions, names: Sequence[str]) -> T
     missing = [name for name in names if name not in predictions.scores]
     if missing:
         have = ", ".join(predictions.scores) or "none"
-        raise ValueError(f"{argument} has no scores called {', '.join(missing)}; it has {have}")
+        raise InputError(f"{argument} has no scores called {', '.join(missing)}; it has {have}")
     columns = [checks.floating(f"scores[{name!r}]", predictions.scores[name], dims=1) for name in names]
     return torch.stack(columns, 1) if columns else torch.empty(len(predictions), 0)
 
 
 def _share(value: float) -> float:
     if not 0 <= value < 1:
-        raise ValueError(f"share must lie in [0, 1), not {value}")
+        raise InputError(f"share must lie in [0, 1), not {value}")
     return float(value)

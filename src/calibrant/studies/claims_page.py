@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.config.loading import load_settings, read_yaml
 from calibrant.data import Spec
 from calibrant.files import write_bytes
@@ -26,7 +27,7 @@ def write_claims(results: Path) -> Path:
     `causes.yaml` beside it maps the key of a claim to a paragraph on why it fails, or `key@LAB` for one lab.
     """
     if not results.is_dir():
-        raise ValueError(f"{results} is not a folder; name the one that holds the folders of results")
+        raise InputError(f"{results} is not a folder; name the one that holds the folders of results")
     files = [path for pattern in ("*", "*/backbone") for path in sorted(results.glob(f"{pattern}/study.yaml"))]
     labs = {file.parent.relative_to(results).as_posix(): Lab.load(file.parent) for file in files}
     causes = _read_causes(results / CAUSES)
@@ -59,7 +60,7 @@ def _read_causes(path: Path) -> Mapping[str, str]:
     known = {claim.key for claim in CLAIMS}
     wrong = [key for key in causes if str(key).partition("@")[0] not in known]
     if wrong:
-        raise ValueError(f"{path} names a claim {wrong[0]!r} that does not exist; there are {', '.join(sorted(known))}")
+        raise InputError(f"{path} names a claim {wrong[0]!r} that does not exist; there are {', '.join(sorted(known))}")
     return causes
 
 

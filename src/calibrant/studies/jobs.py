@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.config.dependence import key
 from calibrant.config.loading import Settings
 from calibrant.files import RunError, read_json
@@ -56,7 +57,7 @@ def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
     A job that fails keeps back only those that need it; the failures are told at the end.
     """
     if workers < 1:
-        raise ValueError(f"workers must be at least 1, not {workers}")
+        raise InputError(f"workers must be at least 1, not {workers}")
     if not jobs:
         return
     executor, bars = (Serial(), None) if workers == 1 else (Processes(workers), False)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from calibrant import InputError
 from calibrant.config.dependence import identity, key
 from calibrant.config.loading import Settings, load_settings, read_yaml
 from calibrant.files import read_json, write_bytes
@@ -32,7 +33,7 @@ from calibrant.studies.study_trial import StudyTrial
 FORMAT = 1
 
 
-class MissingRecord(ValueError):  # noqa: N818  (it is mostly no error: the study was not run)
+class MissingRecord(InputError):  # noqa: N818  (it is mostly no error: the study was not run)
     """A record that is not there."""
 
 
@@ -50,7 +51,7 @@ class Lab:
         """A finished folder of results, to draw from."""
         folder = Path(results)
         if not (folder / "study.yaml").is_file():
-            raise ValueError(f"{folder} holds no results (no study.yaml); name a folder that `reproduce` wrote")
+            raise InputError(f"{folder} holds no results (no study.yaml); name a folder that `reproduce` wrote")
         plan = parse_plan(read_yaml(folder / "study.yaml", "study"))
         return cls(load_settings(file=folder / "settings.yaml"), plan, folder)
 

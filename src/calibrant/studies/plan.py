@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from calibrant import InputError
 from calibrant.config.loading import parse_overrides, sentence
 from calibrant.config.values import NonNegative, Positive
 
@@ -78,7 +79,7 @@ def parse_plan(values: Mapping[str, Any]) -> StudyPlan:
     try:
         return StudyPlan.model_validate(values)
     except ValidationError as error:
-        raise ValueError(sentence(error, StudyPlan, PREFIX)) from None
+        raise InputError(sentence(error, StudyPlan, PREFIX)) from None
 
 
 def split_overrides(overrides: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from calibrant import InputError
 from calibrant.studies import (
     backbone_study,
     cost_study,
@@ -47,5 +48,5 @@ def pick(lab: Lab, name: str) -> list[Study]:
     if name not in STUDIES:
         near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.0)[0]
         known = ", ".join([*STUDIES, "all"])
-        raise ValueError(f"study {name!r} does not exist; did you mean {near}? There are {known}")
+        raise InputError(f"study {name!r} does not exist; did you mean {near}? There are {known}")
     return [STUDIES[name]]

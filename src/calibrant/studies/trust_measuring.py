@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.metrics.bins import bin_index
 from calibrant.metrics.functional import Array, array, functional_of
 from calibrant.metrics.outlier_stream import error_rate, stream_calibration_error, wrong_answers
@@ -40,7 +41,7 @@ def stream_ece(share: float, kind: str) -> str:
 def measure_systems(lab: Lab) -> Iterator[tuple[str, dict[str, Any]]]:
     """The content of every record, by the name of the system."""
     if lab.runs is None:
-        raise ValueError("the study `trust` needs a run directory")
+        raise InputError("the study `trust` needs a run directory")
     workspace = open_workspace(lab.settings.model_dump_json(), lab.seeds[0], lab.runs, None)
     parts = trust_parts(workspace)
     before = scored_outputs(workspace, parts, "FNN")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.data import ArrayData
 from calibrant.data.synthetic import synthesize
@@ -46,9 +47,9 @@ def trust_parts(workspace: Workspace) -> TrustParts:
     """The parts of the data of `workspace`; disjoint, and the same for every system."""
     data, seed = workspace.data, workspace.settings.seed
     if data.test is None or not data.ood or not isinstance(data.validation, ArrayData):
-        raise ValueError("the study `trust` needs a test set, OOD sets, and validation data in memory")
+        raise InputError("the study `trust` needs a test set, OOD sets, and validation data in memory")
     if len(data.ood) < 2:
-        raise ValueError("the study `trust` needs OOD sets beside the one of the kind of D_u; name some in data.ood")
+        raise InputError("the study `trust` needs OOD sets beside the one of the kind of D_u; name some in data.ood")
     order = _shuffled(len(data.validation), derive(seed, "trust", "validation"))
     cut = len(order) * 4 // 5
     kind, outliers = next(iter(data.ood.items()))

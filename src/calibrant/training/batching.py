@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.adapters.trees import move_to
 from calibrant.config.groups import AugmentationSettings
 from calibrant.data import ArrayData, Augmentation, Batches, split_indices
@@ -68,7 +69,7 @@ class BatchSource:
         weights = self.weights.epoch(epoch, start) if self.weights else None
         for step, (inputs, labels) in enumerate(own, start):
             if labels is None:
-                raise ValueError("the training data has no labels")
+                raise InputError("the training data has no labels")
             ready = self._preparation(epoch, step)
             extra, extra_labels = next(regularizer) if regularizer else (None, None)
             yield Batch(
@@ -109,7 +110,7 @@ class BatchSource:
 
 def _per_rank(batch_size: int, fabric: Fabric) -> int:
     if batch_size % fabric.world_size:
-        raise ValueError(f"batch_size {batch_size} must be a multiple of the {fabric.world_size} processes")
+        raise InputError(f"batch_size {batch_size} must be a multiple of the {fabric.world_size} processes")
     return batch_size // fabric.world_size
 
 

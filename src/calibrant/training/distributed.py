@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.config.groups import EngineSettings
 
 
@@ -32,7 +33,7 @@ def make_fabric(engine: EngineSettings) -> Fabric:
         )
     except (RuntimeError, ValueError) as error:
         reason = str(error).split(". ")[0]
-        raise ValueError(f"engine.device {engine.device!r} cannot be used ({reason}); choose auto or cpu") from None
+        raise InputError(f"engine.device {engine.device!r} cannot be used ({reason}); choose auto or cpu") from None
     fabric.launch()
     return fabric
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from calibrant import InputError
 from calibrant.config.schemes import Scheme
 from calibrant.training.workspace import Workspace
 
@@ -47,7 +48,7 @@ def select_lambda(workspace: Workspace, scheme: Scheme | str, grid: Sequence[flo
     """Fit `scheme` for every lambda of `grid` (default: the settings') and apply the rule."""
     base = Scheme.parse(scheme).base
     if not base.calibrated:
-        raise ValueError(f"scheme {base} has no calibration regularizer, so there is no lambda to select")
+        raise InputError(f"scheme {base} has no calibration regularizer, so there is no lambda to select")
     calibration = workspace.settings.calibration
     plain = workspace.validation(replace(base, calibrated=False))
     baseline = Trial(0.0, plain["accuracy"], plain["ece"])

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from calibrant import backbones
+from calibrant import InputError, backbones
 from calibrant.adapters.calling import call
 from calibrant.adapters.compiled import usable
 from calibrant.adapters.outputs import logits_of
@@ -86,7 +86,7 @@ def input_statistics(data: Examples, settings: DataSettings) -> tuple[Tensor, Te
 
 def _given(name: str, values: tuple[float, ...] | None, measured: Tensor) -> Tensor:
     if values is not None and len(values) != len(measured):
-        raise ValueError(f"data.{name} has {len(values)} numbers, but the inputs have {len(measured)} channels")
+        raise InputError(f"data.{name} has {len(values)} numbers, but the inputs have {len(measured)} channels")
     return measured if values is None else torch.tensor(values).to(measured)
 
 
@@ -98,12 +98,12 @@ def check_outputs(model: nn.Module, data: Examples) -> None:
     logits = logits_of(call(model, inputs), inputs)
     model.train(was_training)
     if logits.dim() != 2:
-        raise ValueError("module must return logits of shape (batch, classes)")
+        raise InputError("module must return logits of shape (batch, classes)")
     outputs = logits.shape[1]
     known = isinstance(data, ArrayData) or data.classes is not None
     needed = class_count(data) if known else outputs
     if outputs < needed or (data.classes is not None and outputs != needed):
-        raise ValueError(
+        raise InputError(
             f"module has {outputs} outputs, but the training data has {needed} classes; give its last layer {needed},"
             f" or name the classes of all {outputs} outputs in their order (data.classes, or --classes FILE)"
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
 from calibrant.config.rule_settings import RuleSettings
@@ -89,7 +90,7 @@ def rule_outliers(data: TrainingData, settings: Settings) -> RuleOutliers:
             raise
         reason = str(error).partition(";")[0]
         if needed[1]:
-            raise ValueError(f"{reason}: rule.max_error needs outliers; give some as uncertainty data") from None
+            raise InputError(f"{reason}: rule.max_error needs outliers; give some as uncertainty data") from None
         warnings.warn(f"{reason}: the rule is SIRC, whose output is no probability", stacklevel=2)
         return RuleOutliers(None)
     return RuleOutliers(made[0], made[1], "synthetic outliers")
@@ -152,7 +153,7 @@ def fit_rule(
     certificate = None
     if settings.rule.max_error is not None:
         if outliers.certifying is None:
-            raise ValueError("rule.max_error needs outliers to certify with: give some as uncertainty data")
+            raise InputError("rule.max_error needs outliers to certify with: give some as uncertainty data")
         certificate = certified(rule, settings, validation, say(outliers.certifying), outliers.population)
     content = None if certificate is None else certificate.to_dict()
     about = {"kind": type(rule).__name__, "config": rule.config(), "certificate": content}
@@ -224,7 +225,7 @@ def reading_rule(settings: Settings, network: nn.Module) -> Settings:
     named = settings.rule.detectors
     chosen = named if layers else tuple(n for n in named if "features" not in lookup("detector", n).reads)
     if not chosen:
-        raise ValueError(
+        raise InputError(
             "rule.detectors all read features, but the network has no linear layer to take them from; name one of"
             " logits, such as energy, or set backbone.feature_layer"
         )
@@ -250,20 +251,20 @@ def check_rule(settings: Settings, scheme: Scheme, data: TrainingData) -> None:
         return
     if rule.name == "confidence":
         if rule.max_error is not None:
-            raise ValueError("rule.max_error needs rule.name=trust or rule.name=sirc: the confidence is not certified")
+            raise InputError("rule.max_error needs rule.name=trust or rule.name=sirc: the confidence is not certified")
         return
     if scheme.ocm:
-        raise ValueError(
+        raise InputError(
             f"rule.name={rule.name} is for schemes without OCM: after OCM the detectors know D_u from training"
             f" and miss other outliers; train {scheme.base}"
         )
     for name in rule.detectors:
         build("detector", name, rule.options.get(name))  # refuses options that do not fit
     if rule.name == "trust" and outliers is not None and len(outliers) < FOLDS:
-        raise ValueError(f"{len(outliers)} outliers are too few to fit trust to: give about {FEWEST}, or none at all")
+        raise InputError(f"{len(outliers)} outliers are too few to fit trust to: give about {FEWEST}, or none at all")
     if rule.max_error is None:
         return
     if outliers is not None and len(outliers) <= FEWEST:
-        raise ValueError(f"rule.max_error needs more than {FEWEST} outliers: the first {FEWEST} fit the rule")
+        raise InputError(f"rule.max_error needs more than {FEWEST} outliers: the first {FEWEST} fit the rule")
     if (part := len(fitting_part(settings, len(data.validation)))) < FEWEST:
-        raise ValueError(f"rule.max_error needs more validation data: {part} examples are too few to fit a rule to")
+        raise InputError(f"rule.max_error needs more validation data: {part} examples are too few to fit a rule to")

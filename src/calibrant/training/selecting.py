@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.calibrators import Calibrator
 from calibrant.config.groups import OutlierSettings, SelectorSettings
 from calibrant.config.loading import Settings
@@ -163,7 +164,7 @@ def _reference(train: Examples, settings: OutlierSettings, seed: int) -> Example
 def read_members(scorer: OutlierScores, predictions: Predictions, settings: OutlierSettings) -> dict[str, Tensor]:
     """The features (K, N, D) and logits (K, N, C) that `scorer` reads, or (1, N, ...) averaged over the members."""
     if predictions.features is None and "features" in scorer.reads:
-        raise ValueError(
+        raise InputError(
             "the network has no linear layer whose input could be the features; set backbone.feature_layer"
         )
     read: dict[str, Tensor] = {name: getattr(predictions, name) for name in scorer.reads}
@@ -236,6 +237,6 @@ def build_selector(settings: SelectorSettings, seed: int) -> Selector:
     places = {"hidden": "hidden", "entropy": "entropy", **_SETTINGS.get(settings.objective, {})}
     for option in settings.options:
         if option in places:
-            raise ValueError(f"selector.options repeats {option}: set selector.{places[option]} instead")
+            raise InputError(f"selector.options repeats {option}: set selector.{places[option]} instead")
     own: dict[str, Any] = {option: getattr(settings, name) for option, name in places.items()}
     return Selector(settings.objective, **{**settings.options, **own, "training": training, "seed": seed})

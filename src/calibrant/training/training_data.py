@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
+from calibrant import InputError
 from calibrant.adapters.trees import join_rows, row_shape
 from calibrant.config.groups import DataSettings
 from calibrant.config.schemes import Scheme
@@ -53,12 +54,12 @@ class TrainingData:
         others = {"validation": self.validation, "test": self.test, "uncertainty": self.uncertainty, **self.ood}
         for name, data in others.items():
             if data is not None and (found := input_shape(data)) != shape:
-                raise ValueError(f"{name} has inputs of shape {found}, but the training data of {shape}")
+                raise InputError(f"{name} has inputs of shape {found}, but the training data of {shape}")
 
     def outliers_for(self, scheme: Scheme) -> Examples:
         """D_u, which `scheme` is fine-tuned on."""
         if self.uncertainty is None:
-            raise ValueError(f"uncertainty data (D_u) is missing: {scheme} needs unlabeled outliers to fine-tune on")
+            raise InputError(f"uncertainty data (D_u) is missing: {scheme} needs unlabeled outliers to fine-tune on")
         return self.uncertainty
 
     def splits_json(self) -> str:
@@ -140,7 +141,7 @@ def _halved(
 ) -> tuple[ArrayData, ArrayData]:
     """Validation and test examples, both from the test part."""
     if test is None or settings.splits is not None or settings.train is not None:
-        raise ValueError("data.validation_from=test needs a source with a test part, and neither splits nor train")
+        raise InputError("data.validation_from=test needs a source with a test part, and neither splits nor train")
     splits["validation"] = _split(test, None, {"validation": settings.validation, "test": None}, seed, stratify=True)
     parts = splits["validation"].apply(test)
     return parts["validation"], parts["test"]

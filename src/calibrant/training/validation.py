@@ -6,6 +6,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from calibrant import InputError
 from calibrant.adapters.trees import move_to
 from calibrant.metrics import expected_calibration_error
 from calibrant.posteriors.deterministic import as_posterior
@@ -24,7 +25,7 @@ def validate(
     for index in torch.split(own, batch_size):
         inputs, target = data.take(index)
         if target is None:
-            raise ValueError("the validation data has no labels")
+            raise InputError("the validation data has no labels")
         labels = target.to(fabric.device)
         with fabric.autocast():
             logits = ensemble(move_to(inputs, fabric.device))

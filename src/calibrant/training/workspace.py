@@ -12,6 +12,7 @@ from pathlib import Path
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from calibrant import InputError
 from calibrant.adapters.compiled import usable
 from calibrant.calibrators import Calibrator
 from calibrant.config.loading import Settings
@@ -69,7 +70,7 @@ class Workspace:
         self.run: Run | MemoryRun = MemoryRun() if out is None else Run(out)
         self.fabric = fabric or make_fabric(settings.engine)
         if out is None and self.fabric.world_size > 1:
-            raise ValueError("out must be given with several processes: they meet in the run directory")
+            raise InputError("out must be given with several processes: they meet in the run directory")
         self._statistics = input_statistics(data.train, settings.data)
         check_outputs(self._fresh(Scheme()), data.train)
         build_calibrator(settings.calibrator)  # refuses wrong options before anything is trained

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from calibrant import InputError
 from calibrant.data import DataError
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.deploy.prediction_tables import PredictionCount, image_options
@@ -134,8 +135,8 @@ class _Actor:
     def _one(self, part: FilePart) -> dict[str, Any]:
         try:
             return {**asdict(self.worker.answer(part)), "error": "", "usage_error": False}
-        except (ValueError, RunError) as error:  # would fail again: one sentence for the user
-            wrong = isinstance(error, ValueError)
+        except (InputError, RunError) as error:  # would fail again: one sentence for the user
+            wrong = isinstance(error, InputError)
             return {**asdict(Answers()), "error": " ".join(str(error).split()), "usage_error": wrong}
 
 
@@ -145,7 +146,7 @@ def _room(ray: Any, resources: Resources) -> int:
     free = ray.cluster_resources()
     room = min((int(free.get(name, 0) // amount) for name, amount in wanted.items() if amount), default=1)
     if room < 1:
-        raise ValueError(f"resources {wanted} of a worker are more than the cluster has")
+        raise InputError(f"resources {wanted} of a worker are more than the cluster has")
     return room
 
 
@@ -167,11 +168,11 @@ def _begin(folder: Folder, plan: dict[str, Any]) -> None:
     text = json.dumps(plan, indent=1, sort_keys=True)
     before = folder.read("_plan.json")
     if before is not None and before.decode() != text:
-        raise ValueError(f"{folder} holds another prediction; choose another --out, or delete it")
+        raise InputError(f"{folder} holds another prediction; choose another --out, or delete it")
     if before is None:
         stray = [name for name in folder.names() if not name.startswith((".", "_"))]
         if stray:
-            raise ValueError(f"{folder} is not empty (it has {stray[0]}); choose another --out")
+            raise InputError(f"{folder} is not empty (it has {stray[0]}); choose another --out")
         folder.write("_plan.json", text.encode())
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.data import DataError
 from calibrant.files import RunError, write_bytes
 
@@ -29,7 +30,7 @@ class Folder:
         if "://" not in out:
             path = Path(out).expanduser().absolute()
             if path.is_file() or path.suffix.lower() == ".csv":
-                raise ValueError(f"out must be a folder for Parquet files with engine ray, not the file {out}")
+                raise InputError(f"out must be a folder for Parquet files with engine ray, not the file {out}")
             return cls(fs.LocalFileSystem(), str(writable(path)), local=True)
         try:
             filesystem, path_text = fs.FileSystem.from_uri(out)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import InputError
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
 from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Array
@@ -29,7 +30,7 @@ def coverage_grid(systems: int, ood_sets: int, bins: int) -> list[float]:
     for steps in _STEPS:
         if systems * each * steps <= MOST_NUMBERS:
             return [position / steps for position in range(1, steps + 1)]
-    raise ValueError(
+    raise InputError(
         f"evaluations hold {systems} systems with {ood_sets} OOD sets, more than one page can show;"
         f" give at most {MOST_NUMBERS // (each * _STEPS[-1])} systems"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from calibrant import InputError
 from calibrant.evaluation import Evaluation, threshold_source
 
 SectionCell = str | int | float | tuple[str, str] | None
@@ -44,7 +45,7 @@ class Section:
         """For the template: all cells as text, with what stands below them."""
         wrong = next((row for row in self.rows if len(row) != len(self.columns)), None)
         if wrong is not None:
-            raise ValueError(
+            raise InputError(
                 f"rows of the section {self.title!r} must have {len(self.columns)} cells, not {len(wrong)}"
             )
         left_out = max(0, len(self.rows) - MOST_ROWS)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.evaluation import Evaluation, Row, by_system, summarize
 from calibrant.metrics.declarations import catalogue
 from calibrant.report.page.examples import Example
@@ -97,7 +98,7 @@ def write_page(
 
     encoded = content.encode()
     if len(encoded) > LARGEST:
-        raise ValueError(f"the page would have {len(encoded):,} bytes, more than 5 MB; give fewer systems or OOD sets")
+        raise InputError(f"the page would have {len(encoded):,} bytes, more than 5 MB; give fewer systems or OOD sets")
     write_bytes(Path(path), encoded)
     return Path(path)
 
@@ -132,7 +133,7 @@ def _first(systems: list[str], wanted: Sequence[str]) -> list[str]:
     """The systems that are compared at first."""
     unknown = [name for name in wanted if name not in systems]
     if unknown:
-        raise ValueError(f"first names {unknown[0]!r}, of which there is no evaluation; there are {', '.join(systems)}")
+        raise InputError(f"first names {unknown[0]!r}, of which there is no evaluation; there are {', '.join(systems)}")
     return list(dict.fromkeys(wanted or (systems[-1], systems[0])))
 
 

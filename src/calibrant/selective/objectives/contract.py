@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from calibrant import slots
+from calibrant import InputError, slots
 
 Need = Literal["cross_entropy", "outliers"]
 
@@ -59,13 +59,13 @@ def make_objective(objective: str | SelectorObjective, options: Mapping[str, Any
 
     >>> make_objective("calibration", {"weight": 0.1})
     Traceback (most recent call last):
-    ValueError: objective calibration has no option 'weight'; it has eta, width, variant, group, zeta
+    calibrant.InputError: objective calibration has no option 'weight'; it has eta, width, variant, group, zeta
     """
     if isinstance(objective, str):
         made: SelectorObjective = slots.build("objective", objective, options)
         return made
     if options:
-        raise ValueError(f"objective is an object already, so set {next(iter(options))!r} where it is made")
+        raise InputError(f"objective is an object already, so set {next(iter(options))!r} where it is made")
     return objective
 
 
@@ -86,7 +86,7 @@ def describe_objective(
         known = (other for other in slots.names("objective") if slots.lookup("objective", other) is kind)
         name = next(known, None)
     if name is None:
-        raise ValueError(f"objective is a {kind.__name__}, which has no name: register it to save its selector")
+        raise InputError(f"objective is a {kind.__name__}, which has no name: register it to save its selector")
     made: Any = objective
     own = slots.lookup("objective", name) is kind and is_dataclass(kind)  # not made by a function
     fields = asdict(made) if own else dict(options or {})

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 from torch.nn import functional
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.kernels import laplacian_quadratic_form, safe_sqrt
 from calibrant.selective.objectives.contract import Need, SelectorExamples, SelectorObjective
 from calibrant.slots import register
@@ -61,12 +61,12 @@ class SelectiveCalibration(SelectorObjective):
         for name in ("eta", "zeta"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise ValueError(f"{name} must not be negative or infinite, not {value}")
+                raise InputError(f"{name} must not be negative or infinite, not {value}")
         checks.positive("width", self.width)
         if self.variant not in ("paper", "authors_code"):
-            raise ValueError(f"variant must be 'paper' or 'authors_code', not {self.variant!r}")
+            raise InputError(f"variant must be 'paper' or 'authors_code', not {self.variant!r}")
         if self.group is not None and (self.variant != "paper" or self.group < 2):
-            raise ValueError("group must be None or at least 2, and None with variant='authors_code'")
+            raise InputError("group must be None or at least 2, and None with variant='authors_code'")
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -79,7 +79,7 @@ class SelectiveCalibration(SelectorObjective):
         if self.zeta == 0:
             return inliers
         if examples.outliers is None:
-            raise ValueError("outliers must be given where zeta > 0: pass them to fit, or set zeta=0")
+            raise InputError("outliers must be given where zeta > 0: pass them to fit, or set zeta=0")
         return inliers + self.zeta * self.size(len(logits)) * functional.softplus(examples.outliers).mean()
 
     def _inliers(self, logits: Tensor, examples: SelectorExamples) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from calibrant import checks
+from calibrant import InputError, checks
 from calibrant.selective.objectives.contract import Need, SelectorExamples, SelectorObjective
 from calibrant.slots import register
 
@@ -22,7 +22,7 @@ class SelectiveClassification(SelectorObjective):
 
     def __post_init__(self) -> None:
         if not 0 <= self.coverage <= 1:
-            raise ValueError(f"coverage must lie in [0, 1], not {self.coverage}")
+            raise InputError(f"coverage must lie in [0, 1], not {self.coverage}")
         checks.positive("penalty", self.penalty)
 
     @property
@@ -33,7 +33,7 @@ class SelectiveClassification(SelectorObjective):
     def __call__(self, logits: Tensor, examples: SelectorExamples) -> Tensor:
         """The objective at the selector's logits (n,), g = sigmoid(logits)."""
         if examples.cross_entropy is None:
-            raise ValueError("cross_entropy, -log p(y | x), must be given for selective classification")
+            raise InputError("cross_entropy, -log p(y | x), must be given for selective classification")
         # As a softmax over log g the quotient is defined even where every g underflows.
         weights = functional.logsigmoid(logits).softmax(0)
         shortfall = (self.coverage - logits.sigmoid().mean()).clamp(min=0)

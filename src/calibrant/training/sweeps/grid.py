@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from calibrant import InputError
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 
@@ -39,11 +40,11 @@ class Parameter:
         except yaml.YAMLError:
             found = None
         if not equals or not name.strip() or not found or any(value is None for value in found):
-            raise ValueError(f"param {text!r} must look like lambda=0.2,0.4,1")
+            raise InputError(f"param {text!r} must look like lambda=0.2,0.4,1")
         values = tuple(_filled([_exponent(value) for value in found], text))
         repeated = next((value for index, value in enumerate(values) if value in values[:index]), None)
         if repeated is not None:
-            raise ValueError(f"param {text!r} has the value {repeated} twice; leave one out")
+            raise InputError(f"param {text!r} has the value {repeated} twice; leave one out")
         return cls(name.strip(), values)
 
     def key(self, scheme: Scheme) -> str:
@@ -71,11 +72,11 @@ def _filled(values: Sequence[Any], text: str) -> Iterator[Any]:
             continue
         around = [*values[max(0, index - 2) : index], *values[index + 1 : index + 2]]
         if len(around) != 3 or not all(isinstance(one, (int, float)) for one in around):
-            raise ValueError(f"param {text!r} needs two numbers before the dots and one after them")
+            raise InputError(f"param {text!r} needs two numbers before the dots and one after them")
         before, last, end = (Decimal(str(one)) for one in around)
         step = last - before
         if step == 0 or (end - last) % step != 0 or (end - last) / step < 1:
-            raise ValueError(f"param {text!r} does not reach {end} from {last} in steps of {step}")
+            raise InputError(f"param {text!r} does not reach {end} from {last} in steps of {step}")
         yield from (_number(last + step * count) for count in range(1, int((end - last) / step)))
 
 
@@ -114,13 +115,13 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if not self.parameters:
-            raise ValueError("param is missing: name a setting and its values, as in lambda=0.2,0.4,1")
+            raise InputError("param is missing: name a setting and its values, as in lambda=0.2,0.4,1")
         names = [parameter.key(self.scheme) for parameter in self.parameters]
         twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
         if twice is not None:
-            raise ValueError(f"param {twice} is given twice; put all of its values into one")
+            raise InputError(f"param {twice} is given twice; put all of its values into one")
         if self._sweeps_lambda and not self.scheme.calibrated:
-            raise ValueError(f"scheme {self.scheme} has no calibration regularizer, so there is no lambda to sweep")
+            raise InputError(f"scheme {self.scheme} has no calibration regularizer, so there is no lambda to sweep")
         for trial in self.trials():
             self.settings.with_(*trial.overrides)
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from calibrant import InputError
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
 from calibrant.files import RunError, read_json, write_csv, write_json
@@ -123,7 +124,7 @@ class SweepResult:
         """What `save` wrote."""
         path = out / RECORD
         if not path.exists():
-            raise ValueError(f"{out} holds no sweep: it has no {RECORD}; begin one with --param")
+            raise InputError(f"{out} holds no sweep: it has no {RECORD}; begin one with --param")
         try:
             record = read_json(path)
             settings = Settings.model_validate(record["settings"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from calibrant import InputError
 from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
@@ -116,7 +117,7 @@ def _fits(sweep: Sweep, out: Path) -> list[TrialFit]:
         workspace = Workspace(_data(settings.data, settings.seed), settings, out, progress=False)
         key = workspace.validation_stage(spec.scheme).key
         if key in seen:
-            raise ValueError(
+            raise InputError(
                 f"trials {seen[key]!r} and {spec.name!r} are the same to the network of {spec.scheme} and its"
                 " validation, which is what a sweep measures; sweep another param"
             )
