@@ -54,7 +54,7 @@ def load(path: str | Path) -> Calibrator:
             raise InputError
         entry, state = (str(record["name"]), str(record["module"])), _tensors(record["state"])
         config = dict(record["config"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise InputError(
             f"{file} is not a calibrator that this version reads; write it again with"
             " calibrant.calibrators.save or calibrant audit --write-calibrator"

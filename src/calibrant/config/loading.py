@@ -65,7 +65,8 @@ class Settings(Group):
     def _renamed(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        missing = [module for module in values.get("plugins") or () if not is_loaded(str(module))]
+        named = values.get("plugins")
+        missing = [one for one in (named if isinstance(named, (list, tuple)) else ()) if not is_loaded(str(one))]
         if missing:
             remedy = f"add --plugin {missing[0]} to the command, or import {missing[0]} first"
             raise InputError(f"the plugin {missing[0]} is needed, but not loaded: {remedy}")

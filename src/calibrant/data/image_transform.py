@@ -54,12 +54,15 @@ class ImageTransform:
         object.__setattr__(self, "size", None if sides is None else tuple(sides))
         for name in ("mean", "std"):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else tuple(float(one) for one in value))
+            try:
+                object.__setattr__(self, name, None if value is None else tuple(float(one) for one in value))
+            except (TypeError, ValueError, OverflowError):
+                raise InputError(f"{name} must be one number for each channel, not {value!r}") from None
         if self.channels not in (None, 1, 3):
             raise InputError(f"channels must be 1, 3 or None, not {self.channels}")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
             raise InputError("mean and std must be given together, one number for each channel")
-        if self.std is not None and min(self.std) <= 0:
+        if self.std is not None and min(self.std, default=0.0) <= 0:
             raise InputError(f"std must be positive, not {self.std}")
         if self.mean is not None and self.channels is not None and len(self.mean) not in (1, self.channels):
             raise InputError(f"mean has {len(self.mean)} numbers, but there are {self.channels} channels")

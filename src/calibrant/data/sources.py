@@ -111,7 +111,10 @@ def with_defaults(spec: str, defaults: Mapping[str, str]) -> str:
 
 
 def _kind_of(path: Path) -> str:
-    claims = {kind: lookup("source", kind).claims(path) for kind in names("source")}
+    try:
+        claims = {kind: lookup("source", kind).claims(path) for kind in names("source")}
+    except OSError as error:
+        raise DataError(f"{str(path)[:80]!r} is no path that can be read: {error.strerror}") from None
     if not any(claims.values()):
         listing = ", ".join(info.kind for info in list_sources())
         raise DataError(

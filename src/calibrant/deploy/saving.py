@@ -41,7 +41,7 @@ from calibrant.slots import recorded, required
 FORMAT, VERSION = "calibrant.predictor", 3
 RECORD = "predictor.json"
 # What values of wrong types and sizes lead to.
-_WRONG = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError, MemoryError)
+_WRONG = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError, MemoryError, ValueError)
 ONE_LOGIT = "one logit, read as two classes: the probability of the second is its sigmoid"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
 
@@ -92,6 +92,8 @@ def load(
         predictor = _rebuild(path, record, network, transform)
     except RunError as error:
         raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+    except InputError:
+        raise
     except _WRONG as error:
         raise InputError(
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
@@ -121,6 +123,8 @@ def describe(folder: str | Path) -> dict[str, Any]:
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
     except RunError as error:
         raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
+    except InputError:
+        raise
     except _WRONG as error:
         raise InputError(
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"

@@ -95,7 +95,10 @@ class StoredStage:
     @property
     def result(self) -> dict[str, Any]:
         """The summary that `finish` wrote."""
-        return dict(self._record()["summary"])
+        summary = self._record().get("summary")
+        if not isinstance(summary, dict):
+            raise RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
+        return dict(summary)
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[None]:

@@ -79,7 +79,8 @@ nothing is claimed about other outliers.
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threshold is not None and (isinstance(self.threshold, bool) or math.isnan(float(self.threshold))):
+        number = type(self.threshold) in (int, float)
+        if self.threshold is not None and not (number and not math.isnan(self.threshold)):
             raise InputError(f"threshold must be a number or None, not {self.threshold}")
         counts = (self.errors, self.accepted, self.total, self.outliers_accepted, self.outliers_total)
         whole = all(type(count) is int and count >= 0 for count in counts)

@@ -79,9 +79,15 @@ class CheckpointStore:
                 record = read_json(path) if path.exists() else None
             except RunError:
                 record = None
-            if isinstance(record, dict) and record.pop("self", None) == checksum(record):
+            if isinstance(record, dict) and record.pop("self", None) == checksum(record) and _complete(record):
                 found.append((record["serial"], record))
         return found
+
+
+def _complete(record: dict[str, Any]) -> bool:
+    """Whether `record` holds what `save` writes."""
+    kinds = {"serial": int, "sha256": str, "values": dict}
+    return all(isinstance(record.get(name), kind) for name, kind in kinds.items())
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:
