@@ -92,7 +92,7 @@ def _early() -> Row:
     predictor = Predictor(workspace.ensemble("SCBNN-OCM"), outliers=selection.scorer, selector=selection.selector)
     inputs = data.test.inputs  # type: ignore[union-attr]
     full, early = predictor(inputs), predictor(inputs, early=EarlyStopping())
-    same = (full.label == early.label) & (full.accepted == early.accepted)
+    same = (full.predicted == early.predicted) & (full.accepted == early.accepted)
     used = float(early.members.float().mean()) / 20
     detail = f"{100 * float(same.float().mean()):.2f} % equal decisions (goal 99.5 %), embedded test set, K = 20"
     return Row("members used with early stopping / all", used, 0.5, "lower", detail)
