@@ -6,6 +6,7 @@ Public names are resolved on first use, so that `import calibrant` and `calibran
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0.dev0"
@@ -33,7 +34,7 @@ _HOMES = {
 _ROOMS = ["audit", "backbones", "calibrators", "data", "detectors", "evaluation", "kernels", "losses", "metrics"]
 _ROOMS += ["posteriors", "report", "selective"]
 _EXTRAS = {
-    "app": "PIL altair filelock jinja2 lightning_fabric matplotlib pooch pyarrow pydantic rich safetensors typer yaml",
+    "app": "PIL filelock jinja2 lightning_fabric matplotlib pooch pyarrow pydantic rich safetensors typer yaml",
     "onnx": "onnx onnxruntime onnxscript",
     "ray": "ray",
     "tensorboard": "tensorboard",
@@ -53,6 +54,17 @@ def __getattr__(name: str) -> Any:
             raise
         raise ModuleNotFoundError(f"{name} needs {error.name}: {line}", name=error.name) from None
     return getattr(module, name) if name in _HOMES else module
+
+
+def names_on_first_use(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a `package` that imports the modules in `homes` when a name of them is used."""
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return get, lambda: [*vars(importlib.import_module(package)), *homes]
 
 
 def install_line(module: str | None) -> str | None:

@@ -7,8 +7,9 @@ May import: checks, files, slots, adapters, predictions.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from calibrant import names_on_first_use
 
 if TYPE_CHECKING:
     from calibrant.calibrators.auto import AutoCalibrator
@@ -43,12 +44,4 @@ __all__ = [
     "save",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = names_on_first_use(__name__, _HOMES)

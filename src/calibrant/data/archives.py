@@ -31,7 +31,7 @@ class _Bounded:
         return self.stream.seek(self.within(position, 0))
 
     def within(self, size: int, start: int) -> int:
-        """`size`, if so many bytes from `start` on are within the bound."""
+        """`size`, if that number of bytes from `start` on is within the bound."""
         if start + size > MOST_BYTES:
             raise OSError(f"it says that it unpacks to more than {MOST_BYTES // 2**30} GB")
         return size

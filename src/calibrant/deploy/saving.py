@@ -9,9 +9,10 @@ FOLDER/selector.safetensors      the selector, if there is one
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -87,9 +88,17 @@ def load(
         raise InputError(
             f"module must be given: {path} holds an architecture of your own, of which only the weights are saved{hint}"
         )
-    try:
+    with _refusing(path):
         network = module if module is None or isinstance(module, nn.Module) else nn.ModuleList(map(uncompiled, module))
         predictor = _rebuild(path, record, network, transform)
+    return predictor if device is None else predictor.to(device)
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Answer a record of the predictor in `path` whose content is damaged or wrong in one sentence."""
+    try:
+        yield
     except RunError as error:
         raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
     except InputError:
@@ -98,14 +107,13 @@ def load(
         raise InputError(
             f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
         ) from None
-    return predictor if device is None else predictor.to(device)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
     """What is in the predictor saved in `folder`, in plain values, without its networks: for `calibrant info`."""
     path = Path(folder)
     record = _read_record(path)
-    try:
+    with _refusing(path):
         check_plugins(record)
         entry, calibrator = record.get("calibrator"), _calibrator(path, record)
         selector, outliers = record["selector"] or {}, record["outliers"] or {}
@@ -121,14 +129,6 @@ def describe(folder: str | Path) -> dict[str, Any]:
         if record.get("transform") is not None:
             about["transform"] = ", ".join(f"{name} {value}" for name, value in record["transform"].items() if value)
         return {"network": network, "classes": record["classes"], **about, "made by calibrant": record["calibrant"]}
-    except RunError as error:
-        raise InputError(f"{path} is damaged: {str(error).partition(';')[0]}; copy or save it again") from None
-    except InputError:
-        raise
-    except _WRONG as error:
-        raise InputError(
-            f"{path} is not a predictor of this format: its {RECORD} has wrong content ({error})"
-        ) from None
 
 
 def certificate_of(folder: str | Path) -> Certificate | None:

@@ -7,8 +7,9 @@ May import: checks, kernels, slots, adapters, metrics, predictions, calibrators,
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from calibrant import names_on_first_use
 
 if TYPE_CHECKING:
     from calibrant.selective.base import BaseSelector
@@ -80,12 +81,4 @@ __all__ = [
     "threshold_for_coverage",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = names_on_first_use(__name__, _HOMES)

@@ -134,7 +134,7 @@ class Selector(BaseSelector):
         return selector
 
     def _check_inputs(self, scores: int) -> None:
-        """Refuse tensors that do not belong together, by deciding on one example with so many `scores`."""
+        """Refuse tensors that do not belong together, by deciding on one example with this number of `scores`."""
         try:
             self(self.gates.new_full((1,), 0.5), self.gates.new_zeros(1, scores))
         except RuntimeError as error:
