@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-GROUPS = ("kernels", "posterior", "training", "scaling", "selective", "audit")
+GROUPS = ("kernels", "posterior", "steps", "members", "training", "scaling", "selective", "audit")
 TARGET = Path(__file__).resolve().parent.parent / "results" / "bench.json"
 
 

@@ -2,7 +2,7 @@
 
 The processor time of a process counts from its start, imports included, as a user waits for them. The other process
 reads the same file by `pandas.read_csv` and calls `calibration_curve` and `brier_score_loss`, which give neither
-intervals nor a page.
+intervals nor a page. The goals are those of the product: 10^4 rows with the page in 3 s, 10^6 without remedies in 8 s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.measure import Row
 
 ROUNDS = 3
-_AUDIT = "from calibrant.audit import audit; audit({table!r}, page={page!r})"
+_AUDIT = "from calibrant.audit import audit; audit({table!r}, page={page!r}, remedies={remedies})"
 _OTHERS = """
 import pandas as pd
 from sklearn.calibration import calibration_curve
@@ -45,15 +45,22 @@ def _seconds(code: str) -> float:
 
 
 def rows() -> Iterator[Row]:
-    """Audit / pandas and scikit-learn, without and with the page, of 10^4 and of 10^6 rows."""
+    """Audit / pandas and scikit-learn, of 10^4 and of 10^6 rows; and the two limits in seconds."""
+    kinds = {"audit without remedies": (False, False), "audit": (True, False), "audit with page": (True, True)}
     with tempfile.TemporaryDirectory() as folder:
         for size, name in ((10_000, "10^4"), (1_000_000, "10^6")):
             table, page = f"{folder}/{size}.csv", f"{folder}/{size}.html"
             _write(Path(table), size)
-            codes = [_OTHERS.format(table=table), *(_AUDIT.format(table=table, page=each) for each in (None, page))]
+            codes = [_OTHERS.format(table=table)]
+            for remedies, drawn in kinds.values():
+                codes.append(_AUDIT.format(table=table, page=page if drawn else None, remedies=remedies))
             times = [[_seconds(code) for code in codes] for _ in range(ROUNDS)]
             others, *ours = (min(column) for column in zip(*times))
-            for seconds, what in zip(ours, ("audit", "audit with page")):
+            took = dict(zip(kinds, ours))
+            for what, seconds in took.items():
                 title = f"{what} / pandas and scikit-learn, {name} rows"
-                goal = 1.0 if what == "audit" else None
+                goal = 1.0 if (what, size) == ("audit", 10_000) else None
                 yield Row(title, seconds / others, goal, "lower", f"{seconds:.2f} s / {others:.2f} s")
+            what, most = ("audit with page", 3.0) if size == 10_000 else ("audit without remedies", 8.0)
+            detail = f"{took[what]:.2f} s / {most:g} s"
+            yield Row(f"{what}, {name} rows / {most:g} s", took[what] / most, 1.0, "lower", detail)

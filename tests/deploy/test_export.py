@@ -9,7 +9,7 @@ import torch
 from predictors import digits
 from torch import Tensor, nn
 
-from calibrant import Ensemble
+from calibrant import Ensemble, MeanField
 from calibrant.deploy import Decision, Predictor
 from calibrant.detectors import OutlierScores
 from calibrant.detectors.logits import predictive_entropy
@@ -144,3 +144,65 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(tmp_path: Path, monk
     with pytest.raises(ValueError, match=r"needs onnx and onnxscript: pip install 'calibrant\[onnx\]'"):
         predictor.export(tmp_path / "p.onnx", torch.zeros(2, 4))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def _file(predictor: Predictor, path: Path, x: Tensor) -> tuple[list[str], list[str]]:
+    """Export, compare the decisions, and return the operations outside of the loop over members and in it."""
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    predictor.export(path, x[:2])
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, map(torch.from_numpy, session.run(None, {"x": x.numpy()}))))
+    agrees(found, predictor(x), predictor.threshold)
+    graph = onnx.load(path).graph
+    loops = [node.attribute for node in graph.node if node.op_type == "Scan"]
+    bodies = [one.g.node for attributes in loops for one in attributes if one.name == "body"]
+    return [node.op_type for node in graph.node], [node.op_type for body in bodies for node in body]
+
+
+def test_members_are_one_loop_however_many_there_are(tmp_path: Path) -> None:
+    parts = digits(2)
+    few, many = (_file(digits(n).predictor(0.7), tmp_path / f"{n}.onnx", parts.test) for n in (2, 5))
+    assert few == many, "the same graph, with longer tensors"
+    assert many[0].count("Scan") == 1
+    assert "TopK" in many[1], "the detectors are in the loop as well"
+    assert len(many[0]) < len(many[1])
+
+
+def test_layers_that_members_have_in_common_are_outside_of_the_loop(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).eval()
+    head = MeanField(net, init_std=0.1, bayesian=lambda name, owner: name.startswith("3.")).sample(4)
+    outside, inside = _file(Predictor(head, threshold=0.5), tmp_path / "head.onnx", torch.rand(30, 1, 8, 8))
+    assert "Conv" in outside
+    assert "Conv" not in inside
+    whole = MeanField(net, init_std=0.1).sample(4)
+    outside, inside = _file(Predictor(whole, threshold=0.5), tmp_path / "whole.onnx", torch.rand(30, 1, 8, 8))
+    assert "Conv" not in outside
+    assert "Conv" in inside
+
+
+def test_members_that_cannot_be_a_loop_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(40, 4)
+    separate = Ensemble.separate([nn.Linear(4, 3), nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))])
+    outside, _ = _file(Predictor(separate, threshold=0.5), tmp_path / "separate.onnx", x)
+    assert "Scan" not in outside
+    stacked = Ensemble.stack([nn.Linear(4, 3), nn.Linear(4, 3)])
+    monkeypatch.setattr("calibrant.deploy.member_loop.scan", lambda *given: 1 / 0)
+    outside, _ = _file(Predictor(stacked, threshold=0.5), tmp_path / "refused.onnx", x)
+    assert "Scan" not in outside
+
+
+def test_detectors_of_all_members_are_stacked_or_left_alone() -> None:
+    outliers = digits(2).outliers
+    stacked, members = outliers.stacked(), outliers.members
+    assert stacked is not None
+    sizes = [len(member.get_buffer("heads.forest.depth")) for member in members]
+    assert stacked["heads.forest.depth"].shape == (2, max(sizes)), "the shorter one is filled up"
+    points = torch.randn(30, 24)
+    for k, member in enumerate(members):
+        own = {name: value[k] for name, value in stacked.items()}
+        assert torch.equal(torch.func.functional_call(member, own, (points,)), member(points))
+    unequal = OutlierScores(("neighbors",)).fit(torch.randn(2, 20, 3))
+    unequal.members[1].references.fit(torch.randn(10, 3))
+    assert unequal.stacked() is None, "reference points cannot be added"

@@ -13,6 +13,7 @@ import torch
 from commands import Caller
 from predictors import digits
 
+from calibrant import InputError
 from calibrant.deploy import load
 from calibrant.files import checksum, read_tensors, write_tensors
 
@@ -133,3 +134,26 @@ def test_the_command_line_says_it_in_a_sentence_with_code_2(saved, monkeypatch, 
     call, out = Caller(monkeypatch, capsys), saved.parent / "p.csv"
     assert "larger than any that can be built" in call.refused("predict", saved, "embedded", "--out", out)
     assert not out.exists()
+
+
+HOSTILE_NAMES = ["\x00", "\ud800", "\u202e", "a\nb", '"}', "é" * 10_000, "<script>", "../../x", "", "9"]
+
+
+def test_a_hostile_folder_becomes_an_onnx_file_of_plain_text_or_none(saved, tmp_path):
+    """Names come back from the metadata as they were, NaN weights accept nothing, and a forged network is refused."""
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    altered(saved, lambda record: record.update(classes=HOSTILE_NAMES))
+    weights = max(read_tensors(saved / "ensemble.safetensors").items(), key=lambda item: item[1].numel())[0]
+    retyped(saved, "ensemble.safetensors", weights, lambda value: value * float("nan"))
+    inputs = digits(3).test[:4]
+    (file,) = load(saved).export(tmp_path / "out" / "d.onnx", inputs)
+    onnx.checker.check_model(file)
+    metadata = {entry.key: json.loads(entry.value) for entry in onnx.load(file).metadata_props}
+    assert metadata["classes"] == HOSTILE_NAMES
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    accepted = session.run(["accepted"], {session.get_inputs()[0].name: inputs.numpy()})[0]
+    assert not accepted.any()
+    altered(saved, lambda record: record["backbone"].update(name="wrn-10000000-1"))
+    with pytest.raises(InputError, match="larger than any"):
+        load(saved).export(tmp_path / "other" / "d.onnx", inputs)
+    assert not (tmp_path / "other").exists()

@@ -12,10 +12,10 @@ import torch
 
 from calibrant import checks, metrics
 from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.losses import MMCE
 from calibrant.metrics.functional import bin_sums, functional_of
 from calibrant.metrics.ordering import cumulated, steps
 from calibrant.predictions import Predictions
+from calibrant.slots import lookup, names
 
 PAIRED = [
     metrics.expected_calibration_error,
@@ -85,7 +85,9 @@ def test_labels_are_of_any_integer_type(dtype: str, case: tuple[np.ndarray, np.n
     for form in (given, torch.from_numpy(given)):
         for measure in (metrics.brier_score, metrics.negative_log_likelihood, metrics.classwise_calibration_error):
             assert measure(probabilities, form) == measure(probabilities, labels)
-        assert MMCE()(logits, form) == MMCE()(logits, torch.from_numpy(labels))
+        for name in names("regularizer"):
+            regularizer = lookup("regularizer", name)()
+            assert torch.equal(regularizer(logits, form), regularizer(logits, torch.from_numpy(labels)))
         fitted = [TemperatureScaling().fit(logits, each).temperature_ for each in (form, labels)]
         assert fitted[0] == fitted[1]
     with pytest.raises(ValueError, match="labels holds 4, but with 4 classes"):

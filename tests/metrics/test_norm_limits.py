@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from benchmarks.interval_coverage import (
+    SEED,
     SIZES,
     Case,
     calibration_case,
     cases,
     covered,
+    held_out,
     in_one_bin,
     moved,
     overconfident,
@@ -22,12 +24,19 @@ from benchmarks.interval_coverage import (
 from calibrant import metrics
 from calibrant.metrics.norm_limits import norm_limits
 
-ALL = [case for case in cases() if case.measure is not metrics.coverage_at_error]
+ALL = [case for case in (*cases(), *held_out()) if case.measure is not metrics.coverage_at_error]
 P = shares(8, 1.2)
 FEW = [
-    calibration_case("ECE of 0", metrics.expected_calibration_error, (5, 1.3), overconfident(0.0)),
+    *(
+        calibration_case(f"{name} of {gap}", measure, (5, 1.3), overconfident(gap))
+        for name, measure, gaps in (
+            ("ECE", metrics.expected_calibration_error, (0.0, 0.02, 0.1)),
+            ("smECE", metrics.smooth_calibration_error, (0.0, 0.02)),
+            ("RMS error", metrics.debiased_calibration_error, (0.0, 0.1)),
+        )
+        for gap in gaps
+    ),
     calibration_case("ECE in one bin", metrics.expected_calibration_error, (5, 1.3), in_one_bin(0.02)),
-    calibration_case("ECE of 0.1", metrics.expected_calibration_error, (5, 1.3), overconfident(0.1)),
     variation_case("corrected TV of 0.08", P, moved(P, shares(2, 3), 0.08), corrected=True),
     variation_case("corrected TV of 0.7", P, moved(P, shares(2, 3), 0.7), corrected=True),
 ]
@@ -35,14 +44,16 @@ FEW = [
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
 def test_intervals_cover_at_200(case: Case) -> None:
-    assert covered(case, 200, 60, resamples=100)[0] >= 0.88
+    """With a seed that neither the choice of the intervals nor the table in docs/measures.md has used."""
+    assert covered(case, 200, 150, resamples=100, seed=SEED + 1)[0] >= 0.9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.name} of {case.truth:.3f}")
 def test_intervals_cover_in_nine_of_ten_samples(case: Case, n: int) -> None:
-    assert covered(case, n, 300, resamples=200, seed=1)[0] >= 0.9
+    """With the seed of the table in docs/measures.md, not that with which the intervals were chosen."""
+    assert covered(case, n, 100 if n == SIZES[-1] else 300, seed=SEED)[0] >= 0.9
 
 
 def test_of_one_far_term_it_is_the_normal_interval() -> None:

@@ -102,6 +102,46 @@ def test_a_member_gives_logits_and_features(q: Posterior) -> None:
         torch.testing.assert_close(own, logits)
 
 
+def test_in_float64_a_family_trains_and_its_members_stay_there(q: Posterior) -> None:
+    q.double()
+    x, y = torch.randn(8, 4, dtype=torch.float64), torch.arange(8) % 3
+    context = TrainingContext(rate=0.05, num_data=8, steps=4)
+    optimizer = q.optimizer(context) or torch.optim.SGD(q.parameter_groups(context))
+    before = [p.detach().clone() for p in q.parameters() if p.requires_grad]
+    q.begin(4)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = torch.stack([nn.functional.cross_entropy(own, y) for own in q.logits(x)]).mean()
+        assert loss.dtype == torch.float64
+        (loss if q.kl() is None else loss + 1e-3 * q.kl()).backward()
+        optimizer.step()
+        q.after_step()
+    q.finish([(x, y)])
+    after = [p for p in q.parameters() if p.requires_grad]
+    assert all(p.dtype == torch.float64 for p in after)
+    assert any(not torch.equal(a, b) for a, b in zip(after, before))
+    ensemble = q.refresh(q.sample(3, seed=1), [x])
+    assert ensemble(x).dtype == torch.float64
+    assert all(value.dtype == torch.float64 for value in ensemble.stacked().values() if value.is_floating_point())
+    torch.testing.assert_close(ensemble(x)[0], ensemble.as_callable(0)(x)[0])
+
+
+def test_under_torch_compile_a_family_trains_as_the_loop_compiles_it(q: Posterior) -> None:
+    x = torch.randn(8, 4)
+    compiled = torch.compile(q.logits, fullgraph=True, backend="aot_eager")
+    compiled(x).square().mean().backward()
+    found = {name: p.grad for name, p in q.named_parameters() if p.grad is not None}
+    assert found
+    assert all(gradient.isfinite().all() for gradient in found.values())
+    if torch.equal(q.logits(x), q.logits(x)):  # nothing is drawn while training
+        q.zero_grad()
+        q.logits(x).square().mean().backward()
+        for name, parameter in q.named_parameters():
+            torch.testing.assert_close(parameter.grad, found.get(name), rtol=1e-4, atol=1e-6)
+    else:
+        assert not torch.equal(compiled(x), compiled(x))
+
+
 def test_no_family_is_asked_for_by_its_class_outside_its_file() -> None:
     for name in OWN:
         family = slots.lookup("posterior", name)

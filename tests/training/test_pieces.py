@@ -179,6 +179,15 @@ class TestCheckpoints:
         assert CheckpointStore(tmp_path).load().values["number"] == 5
         assert len(list(tmp_path.iterdir())) == 4
 
+    def test_a_clock_that_was_set_back_makes_none_newer(self, tmp_path):
+        self.saved(tmp_path, 5)
+        for number, name in enumerate(("checkpoint-0", "checkpoint-1")):
+            for suffix in ("safetensors", "json"):
+                os.utime(tmp_path / f"{name}.{suffix}", (10**9 + number, 10**9 + number))
+        assert CheckpointStore(tmp_path).load().values["number"] == 4
+        CheckpointStore(tmp_path).save(Checkpoint({}, {"number": 5}))
+        assert CheckpointStore(tmp_path).load().values["number"] == 5
+
     @pytest.mark.parametrize("suffix", ["safetensors", "json"])
     @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b[:-3] + b"000", lambda b: b""])
     def test_a_damaged_one_gives_way_to_the_one_before(self, tmp_path, suffix, damage):
@@ -299,11 +308,14 @@ def test_channels_last_changes_the_layout_and_not_the_result_of_a_network_withou
 def test_the_kernel_in_c_trains_the_same_stage():
     settings = load_settings("embedded", overrides=["fit.epochs=2", "engine.device=cpu"])
     data = open_data(settings.data, settings.seed)
-    plain = Workspace(data, settings, progress=False)
-    fused = Workspace(data, settings.with_("engine.fuse=true"), progress=False)
-    assert fused.stage("BNN").key == plain.stage("BNN").key
-    assert fused.model("BNN").fuse
+    default, plain, fused = (
+        Workspace(data, settings.with_(f"engine.fuse={fuse}"), progress=False) for fuse in ("null", "false", "true")
+    )
+    assert settings.engine.fuse is None
+    assert default.stage("BNN").key == fused.stage("BNN").key == plain.stage("BNN").key
+    assert [space.model("BNN").fuse for space in (default, plain, fused)] == [None, False, True]
     ours, theirs = (space.history("BNN")[-1]["train_cross_entropy"] for space in (fused, plain))
+    assert default.history("BNN")[-1]["train_cross_entropy"] == ours
     assert ours == pytest.approx(theirs, rel=0.1)  # another noise of the same distribution
     assert ours != theirs
 

@@ -280,9 +280,9 @@ class EngineSettings(Group):
     device: str = Field(default="auto", description="auto, cpu, cuda, mps")
     precision: Precision = Field(default="32-true", description="32-true, 64-true, bf16-mixed, 16-mixed, bf16-true")
     compile: bool = Field(default=False, description="torch.compile networks for training")
-    fuse: bool = Field(
-        default=False,
-        description="on a CPU, draw posteriors by a kernel in C: faster for wide layers; needs a compiler",
+    fuse: bool | None = Field(
+        default=None,
+        description="on a CPU, draw posteriors by a kernel in C: faster for wide layers; null: where one can be built",
     )
     channels_last: bool = Field(
         default=False, description="lay images and convolutions out channel by channel: faster on most devices"

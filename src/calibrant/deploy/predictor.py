@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,10 +125,12 @@ class Predictor(nn.Module):
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
         with self._lock:
-            run = partial(self._run, self.ensemble.callables(self.feature_layer))
             if early is not None:
+                run = partial(self._run, self.ensemble.callables(self.feature_layer))
                 return decide_early(early, self.rule, run, inputs, total, threshold)
-            logits, extra = zip(*(run(k, inputs) for k in range(total)))
+            with _explained(inputs):
+                outputs = list(self.ensemble.outputs(inputs, self.feature_layer))
+            logits, extra = zip(*(self.rule.member_outputs(k, *output) for k, output in enumerate(outputs)))
         return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
 
     def predict(self, loader: Iterable[Any], *, early: EarlyStopping | None = None) -> Decision:
@@ -189,16 +192,8 @@ class Predictor(nn.Module):
 
     def _run(self, member: Callable[[int], Member], k: int, inputs: Any) -> tuple[Tensor, Tensor]:
         """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
-        try:
+        with _explained(inputs):
             logits, features = member(k)(inputs)
-        except RuntimeError as error:
-            if getattr(inputs, "dtype", None) != torch.uint8:
-                raise
-            reason = str(error).partition("\n")[0]
-            raise InputError(
-                "x holds uint8 images, which this network does not take as they are; give the predictor a"
-                f" transform=ImageTransform(mean=..., std=...), or scale them first ({reason})"
-            ) from None
         return self.rule.member_outputs(k, logits, features)
 
     def inputs(self, x: Any) -> Any:
@@ -225,3 +220,18 @@ class Predictor(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
+
+
+@contextmanager
+def _explained(inputs: Any) -> Iterator[None]:
+    """Errors of a network that is given images as integers get a sentence on what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if getattr(inputs, "dtype", None) != torch.uint8:
+            raise
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            "x holds uint8 images, which this network does not take as they are; give the predictor a"
+            f" transform=ImageTransform(mean=..., std=...), or scale them first ({reason})"
+        ) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.config.groups import ReportSettings
 from calibrant.config.loading import Settings
+from calibrant.config.schemes import Scheme
 from calibrant.data import ArrayData
 from calibrant.deploy.saving import certificate_of
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
@@ -17,7 +18,7 @@ from calibrant.runs.run import Run
 from calibrant.training.training_data import TrainingData
 
 if TYPE_CHECKING:
-    from calibrant.report.page import Certified
+    from calibrant.report.page import Certified, Section
 
 
 def table_of(
@@ -74,9 +75,45 @@ def report_page(
         commands=[*dict.fromkeys(command for command in [*made, *commands] if command)],
         images=images,
         classes=classes,
+        sections=system_names(systems),
         summary=rows,
         bins=settings.report.bins,
     )
+
+
+SYSTEM_NAMES = (
+    ("FNN", "a plain network, trained as usual"),
+    ("BNN", "a Bayesian network: weights are drawn from a distribution, and the answers of several draws are averaged"),
+    ("C...", "trained with a calibration regularizer"),
+    ("...-OCM", "fine-tuned to be unsure of outliers of one kind (OOD confidence minimization)"),
+    ("S...", "with a selector that chooses which inputs to answer, as in the paper"),
+    ("... + temperature", "its confidence is temperature-scaled, and answers above a threshold are given"),
+    ("... + trust", "answers that are probably right are given, where an answer to an outlier counts as wrong"),
+)
+
+
+def system_names(systems: Sequence[str]) -> list[Section]:
+    """What the names of several systems mean, as far as these have such parts; nothing of one system."""
+    from calibrant.report.page import Section
+
+    schemes = [Scheme.parse(name.partition(" + ")[0]) for name in systems if _is_scheme(name.partition(" + ")[0])]
+    if len(systems) < 2 or not schemes:
+        return []
+    parts = {
+        "FNN": any(not scheme.bayesian for scheme in schemes),
+        "BNN": any(scheme.bayesian for scheme in schemes),
+        "C...": any(scheme.calibrated for scheme in schemes),
+        "...-OCM": any(scheme.ocm for scheme in schemes),
+        "S...": any(scheme.selective for scheme in schemes),
+        "... + temperature": any(name.endswith(" + temperature") for name in systems),
+        "... + trust": any(name.endswith(" + trust") for name in systems),
+    }
+    told = [f"{part}: {meaning}." for part, meaning in SYSTEM_NAMES if parts[part]]
+    return [Section("What the names of the systems mean", told, place="groups", folded=True)]
+
+
+def _is_scheme(name: str) -> bool:
+    return name in map(str, Scheme.all())
 
 
 def _certificates(runs: Sequence[Run]) -> dict[str, list[Certified]]:

@@ -65,6 +65,8 @@ class Detector(FittedModule, ABC):
         reads: "features" (M, D), "logits" (M, C), or both.
         needs_fit: whether it must be fitted to training data.
         needs_labels: whether its fit reads the labels of the training data.
+        padded: names of buffers that may be longer for one member than for another, and to which rows of zeros can be
+            added without changing a score; all others must have the same shape for an export of one loop over members.
 
     A buffer called `center`, (D,), says how many features, of which dtype and on which device, it was fitted to.
     """
@@ -73,6 +75,7 @@ class Detector(FittedModule, ABC):
     reads: ClassVar[tuple[str, ...]] = ("features", "logits")
     needs_fit: ClassVar[bool] = True
     needs_labels: ClassVar[bool] = False
+    padded: ClassVar[tuple[str, ...]] = ()
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls, **settings: Any) -> None:

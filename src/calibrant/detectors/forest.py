@@ -24,6 +24,7 @@ class IsolationForestScore(OutlierScore):
     """
 
     label = "isolation forest"
+    padded = ("feature", "threshold", "branches", "depth")
     feature: Tensor
     threshold: Tensor
     branches: Tensor

@@ -67,6 +67,10 @@ class MemberScores(FittedModule):
         """Whether a detector reads `what`, "features" or "logits"."""
         return any(what in head.reads for head in self._heads().values())
 
+    def padded(self) -> set[str]:
+        """Names of buffers that rows of zeros can be added to."""
+        return {f"heads.{name}.{buffer}" for name, head in self._heads().items() for buffer in head.padded}
+
     def _columns(
         self,
         name: str,
@@ -189,6 +193,24 @@ class OutlierScores(FittedModule):
         member = self.members[0]
         assert isinstance(member, MemberScores)
         return member.pool(mean, self.classes)
+
+    def stacked(self) -> dict[str, Tensor] | None:
+        """What was fitted to all members, (K, ...), by the name of the buffer in one of `members`.
+
+        Shorter ones are filled up with zeros where the detector allows it; None where shapes differ otherwise.
+        """
+        first, found = self.members[0], dict[str, Tensor]()
+        assert isinstance(first, MemberScores)
+        padded = first.padded()
+        for name, _ in first.named_buffers():
+            parts = [member.get_buffer(name) for member in self.members]
+            if name in padded:
+                longest = max(map(len, parts))
+                parts = [torch.cat([one, one.new_zeros(longest - len(one), *one.shape[1:])]) for one in parts]
+            if len({one.shape for one in parts}) > 1:
+                return None
+            found[name] = torch.stack(parts)
+        return found
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, the number of members and, where logits are read, of classes."""

@@ -31,6 +31,7 @@ class OneClassSVMScore(OutlierScore):
     """
 
     label = "one-class SVM"
+    padded = ("coefficients", "vectors.points", "vectors.norms")
     coefficients: Tensor
     rho: Tensor
     gamma_: Tensor

@@ -75,14 +75,14 @@ def resampled_band(
     draws = resampled(functional, counts, resamples=resamples, seed=seed)
     if method != "auto":
         return Band(estimate, *limits(estimate, draws, level, functional.bounds, method))
-    return _holding(estimate, *limits(estimate, draws, level), functional.bounds)
+    return holding(estimate, *limits(estimate, draws, level), functional.bounds)
 
 
-def _holding(estimate: Array, low: Array, high: Array, bounds: Bounds) -> Band:
+def holding(estimate: Array | float, low: Array, high: Array, bounds: Bounds) -> Band:
     """The limits, moved out where the estimate lies beyond them, and cut to the range of the measure."""
     defined = np.isfinite(estimate) & np.isfinite(low) & np.isfinite(high)
     ends = np.clip(np.fmin(low, estimate), *bounds), np.clip(np.fmax(high, estimate), *bounds)
-    return Band(estimate, *(np.where(defined, end, np.nan) for end in ends))
+    return Band(np.asarray(estimate), *(np.where(defined, end, np.nan) for end in ends))
 
 
 def _band_of_norms(
@@ -106,7 +106,7 @@ def _band_of_norms(
             for (smooth, parts), drawn in zip(whole, columns)
         ]
     ).reshape(*estimate.shape, 2)
-    return _holding(estimate, ends[..., 0], ends[..., 1], functional.bounds)
+    return holding(estimate, ends[..., 0], ends[..., 1], functional.bounds)
 
 
 def limits(

@@ -19,6 +19,7 @@ from calibrant.adapters.trees import row_count
 from calibrant.adapters.unpacking import split_batch
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import StoredMembers, run
+from calibrant.posteriors.substitution import Substitution
 
 EXAMPLES = 4096
 
@@ -42,6 +43,7 @@ def with_batch_statistics(ensemble: Ensemble, batches: Iterable[Any], examples: 
     layers = _measuring(module)
     if not layers:
         return ensemble
+    place = Substitution(module, [*ensemble.members.names, *_fresh(layers)])
     states = [ensemble.members.weights(k, module) | _fresh(layers) for k in range(len(ensemble))]
     seen = 0
     for batch in batches:
@@ -49,7 +51,7 @@ def with_batch_statistics(ensemble: Ensemble, batches: Iterable[Any], examples: 
         if (size := row_count(inputs)) == 1:
             continue
         for state in states:
-            run(module, state, inputs)
+            run(place, state, inputs)
         seen += size
         if seen >= examples:
             break
@@ -57,7 +59,11 @@ def with_batch_statistics(ensemble: Ensemble, batches: Iterable[Any], examples: 
         raise InputError("batches must hold training inputs, two per batch at least: BatchNorm's statistics need them")
     names = [f"{prefix}{part}" for prefix in layers for part in ("running_mean", "running_var")]
     measured = {name: torch.stack([state[name] for state in states]) for name in names}
-    found = Ensemble(ensemble.module, StoredMembers({**ensemble.stacked(), **measured}, len(ensemble)))
+    common = {name: own[0] for name, own in measured.items() if all(other.equal(own[0]) for other in own)}
+    base = copy.deepcopy(ensemble.module)
+    base.load_state_dict(common, strict=False)
+    stacked = {name: own for name, own in {**ensemble.stacked(), **measured}.items() if name not in common}
+    found = Ensemble(base, StoredMembers(stacked, len(ensemble)))
     found.one_logit = ensemble.one_logit
     return found
 

@@ -17,11 +17,15 @@ from torch.utils.data import DataLoader, RandomSampler
 from calibrant import InputError
 from calibrant.adapters.compiled import usable
 from calibrant.adapters.features import FeatureTap
-from calibrant.adapters.outputs import logits_of
 from calibrant.adapters.trees import move_to
 from calibrant.adapters.unpacking import class_indices, inputs_of, split_batch
-from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key, run
+from calibrant.posteriors.batched import Outputs, agrees, batched, is_small
+from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key
+from calibrant.posteriors.sharing import SharedRun
+from calibrant.posteriors.substitution import Substitution
 from calibrant.predictions import Predictions
+
+FEW = 8  # operations, as those of one or two linear layers
 
 
 class Ensemble(nn.Module):
@@ -47,6 +51,9 @@ class Ensemble(nn.Module):
         self.module = usable(module)
         self.members = members
         self.one_logit: bool | None = None
+        self._shares: bool | None = None  # whether members have layers in common; None: not tried yet
+        self._batches: bool | None = None  # whether they can be run in one pass
+        self._differs_little = False  # whether only a few cheap operations differ
         self.eval()
 
     @classmethod
@@ -64,7 +71,8 @@ class Ensemble(nn.Module):
         states = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
         if any({n: t.shape for n, t in s.items()} != {n: t.shape for n, t in states[0].items()} for s in states):
             raise InputError("modules must be of one architecture: their parameters differ in name or shape")
-        stacked = {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
+        differing = [name for name, own in states[0].items() if any(not own.equal(s[name]) for s in states[1:])]
+        stacked = {name: torch.stack([state[name].detach() for state in states]) for name in differing}
         return cls(copy.deepcopy(modules[0]), StoredMembers(stacked, len(modules)))
 
     @classmethod
@@ -98,14 +106,43 @@ class Ensemble(nn.Module):
 
     def callables(self, feature_layer: str | None = None) -> Callable[[int], Member]:
         """K -> member `k` as a callable, for those who run several: the layers are looked through once."""
-        reader = feature_layer if self.shared is None else FeatureTap(self.shared, feature_layer)
-        return lambda k: Member(self.network(k), self._weights(k), reader, self._note)
+        if self.shared is None:
+            return lambda k: Member(self.network(k), {}, feature_layer, self._note)
+        tap, place = FeatureTap(self.shared, feature_layer), Substitution(self.shared, self.members.names)
+        return lambda k: Member(place.module, self._weights(k), tap, self._note, place)
+
+    def outputs(self, x: Any, feature_layer: str | None = None) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Logits (B, C) and features (B, D) or None of one member after another.
+
+        Layers up to the first tensor that differs are run once. A small batch goes through all members in one pass.
+        """
+        member_of, total = self.callables(feature_layer), len(self)
+        first = member_of(0)
+
+        def together() -> Outputs:
+            return batched(lambda tensors: first.with_tensors(tensors)(x), self.stacked())
+
+        if self._in_one_pass(x) and self._batches:
+            try:
+                outputs = together()
+            except Exception:  # another path than that of the batch it was tried with
+                self._batches = False
+            else:
+                yield from outputs
+                return
+        shared, tried = self._shared_run(x), self._in_one_pass(x) and self._batches is None
+        outputs = []
+        for k in range(total):
+            output = (member_of(k) if k else first)(x, shared)
+            outputs += [output] if tried else []
+            yield output
+        self._learn(shared)
+        if tried:
+            self._batches = agrees(together, outputs)
 
     def forward(self, x: Any) -> Tensor:
         """Logits (K, B, C)."""
-        inputs = inputs_of(x)
-        outputs = (run(self.network(k), self._weights(k), inputs) for k in range(len(self)))
-        return torch.stack([logits_of(output, inputs) for output in outputs])
+        return torch.stack([logits for logits, _ in self.outputs(inputs_of(x))])
 
     def probabilities(self, x: Any) -> Tensor:
         """Probabilities (K, B, C) of each member."""
@@ -157,8 +194,7 @@ class Ensemble(nn.Module):
         if device is not None:
             self.to(device)
         collected = _Collected(len(self))
-        for k, position, member, (x, y) in self._passes(loader, feature_layer):
-            logits, features = member(self._here(x))
+        for k, position, logits, features, y in self._passes(loader, feature_layer):
             y = class_indices(y) if self.one_logit and y is not None else y
             collected.add(k, position, logits, features, y)
             if progress is not None:
@@ -171,6 +207,25 @@ class Ensemble(nn.Module):
     def _weights(self, k: int) -> dict[str, Tensor]:
         return self.members.weights(k, self.module)
 
+    def _in_one_pass(self, x: Any) -> bool:
+        """Whether the members go through one pass: a small batch, or little that differs; see docs/posterior.md."""
+        if not self.members.held or len(self) == 1 or not self.members.names or self._batches is False:
+            return False
+        return (
+            (is_small(x) or self._differs_little) and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        )
+
+    def _shared_run(self, x: Any) -> SharedRun | None:
+        """What runs the layers that all members have in common once, for the batch `x`; None where there are none."""
+        if self.shared is None or len(self) == 1 or self._shares is False or torch.compiler.is_compiling():
+            return None
+        return SharedRun(self.shared, self.members.names, x)
+
+    def _learn(self, shared: SharedRun | None) -> None:
+        if shared is not None:
+            flat = all(tensor.dim() <= 3 for tensor in self.members.parameters())  # (K, ...): no convolutions
+            self._shares, self._differs_little = shared.useful, bool(shared.useful) and flat and shared.own <= FEW
+
     def _here(self, x: Any) -> Any:
         """`x` on the device of the ensemble."""
         parameter = next(self.parameters(), None)
@@ -178,19 +233,41 @@ class Ensemble(nn.Module):
 
     def _passes(
         self, loader: Iterable[Any], feature_layer: str | None
-    ) -> Iterator[tuple[int, int, Member, tuple[Any, Any]]]:
-        """(k, batch number, member, batch): the data once if the members are in memory, else once per member."""
+    ) -> Iterator[tuple[int, int, Tensor, Tensor | None, Any]]:
+        """(k, batch number, logits, features, labels): the data once if the members are in memory, else once for each.
+
+        Members that have layers in common are kept in memory, too: what is drawn is only where they differ.
+        """
         member_of = self.callables(feature_layer)
-        if self.members.held:
+        if self.members.held or self._found_to_share(loader, member_of):
             members = [member_of(k) for k in range(len(self))]
             for position, batch in enumerate(loader):
+                x, y = split_batch(batch)
+                x = self._here(x)
+                shared = self._shared_run(x)
                 for k, member in enumerate(members):
-                    yield k, position, member, split_batch(batch)
+                    yield k, position, *member(x, shared), y
+                self._learn(shared)
             return
         for k in range(len(self)):
             member = member_of(k)
             for position, batch in enumerate(loader):
-                yield k, position, member, split_batch(batch)
+                x, y = split_batch(batch)
+                yield k, position, *member(self._here(x)), y
+
+    def _found_to_share(self, loader: Iterable[Any], member_of: Callable[[int], Member]) -> bool:
+        """Whether the members have layers in common, tried with the first batch where that is possible at all."""
+        batch = next(iter(loader), None)
+        if (
+            self._shares is None
+            and batch is not None
+            and set(dict(self.module.named_parameters())) - set(self.members.names)
+        ):
+            x = self._here(split_batch(batch)[0])
+            shared = self._shared_run(x)
+            member_of(0)(x, shared)
+            self._learn(shared)
+        return bool(self._shares)
 
 
 class _Collected:

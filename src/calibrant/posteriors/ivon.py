@@ -32,6 +32,8 @@ from torch import Tensor, nn
 from calibrant import InputError, checks
 from calibrant.posteriors.base import TrainingContext
 from calibrant.posteriors.mean_field import MeanField, Predicate, not_normalization
+from calibrant.posteriors.native.newton import native_step
+from calibrant.posteriors.reparametrization import dense_alike, fused
 from calibrant.slots import register
 
 DEFAULT_DECAY = 1e-4
@@ -54,7 +56,8 @@ class IVON(MeanField):
             steps, about as in the paper, so that the variances follow over the whole of it; 0.999 where T is not known.
         prior_mean: m_0, a number, or "init" for the weights that the module has now.
         bayesian: `bayesian(name, owner)` says which parameters are Gaussian; the others are trained by SGD.
-        fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each.
+        fuse: on a CPU and in float32, make the draw, its gradient and the step one kernel in C each; None: where they
+            are built or can be, see `MeanField`.
 
     It is trained by its own optimizer, which knows the prior: `kl()` is None, and no term is to be added to the loss.
 
@@ -75,7 +78,7 @@ class IVON(MeanField):
         hessian_momentum: float | None = None,
         prior_mean: float | Literal["init"] = 0.0,
         bayesian: Predicate = not_normalization,
-        fuse: bool = False,
+        fuse: bool | None = None,
     ) -> None:
         self.ess = None if ess is None else checks.positive("ess", ess)
         self.weight_decay = None if weight_decay is None else checks.positive("weight_decay", weight_decay)
@@ -114,6 +117,7 @@ class IVON(MeanField):
             momentum=self.momentum,
             hessian_momentum=following if self.hessian_momentum is None else self.hessian_momentum,
             centers=self._prior_means(),
+            fuse=self.fuse,
         )
 
     def clipped(self) -> list[list[nn.Parameter]]:
@@ -138,6 +142,7 @@ class OnlineNewton(torch.optim.Optimizer):
         momentum: b1.
         hessian_momentum: b2.
         centers: m_0 of the groups that have a reference, in their order.
+        fuse: whether a step is one kernel in C, on a CPU and in float32; None: where there is one.
     """
 
     def __init__(
@@ -149,9 +154,10 @@ class OnlineNewton(torch.optim.Optimizer):
         momentum: float,
         hessian_momentum: float,
         centers: list[Tensor | float],
+        fuse: bool | None = None,
     ) -> None:
         super().__init__(groups, {"lr": rate, "ess": ess, "momentum": momentum, "hessian_momentum": hessian_momentum})
-        self._centers = centers
+        self._centers, self._fuse = centers, fuse
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -173,6 +179,9 @@ class OnlineNewton(torch.optim.Optimizer):
         if not state:
             state.update(steps=0, gradient=torch.zeros_like(mean))
         state["steps"] += 1
+        if rho is not None and self._fusible(mean, rho, state["gradient"], center):
+            native_step(mean, state["gradient"], rho, center, state["steps"], group)
+            return
         tensors = [mean, mean.grad, state["gradient"], rho, None if rho is None else rho.grad, center]
         for part, gradient, average, part_rho, product, part_center in _blocks(tensors):
             average.lerp_(gradient, 1 - group["momentum"])
@@ -186,6 +195,12 @@ class OnlineNewton(torch.optim.Optimizer):
             else:
                 variance = _follow_curvature(part_rho, product, group)
                 part.addcmul_(variance, direction, value=-rate / group["reference"])
+
+    def _fusible(self, mean: Tensor, rho: Tensor, average: Tensor, center: Tensor | float) -> bool:
+        assert mean.grad is not None
+        assert rho.grad is not None
+        others: tuple[list[Tensor | float], ...] = ([rho], [average], [mean.grad], [rho.grad], [center])
+        return dense_alike([mean], *others) and fused(self._fuse, [mean], *others)
 
 
 def _follow_curvature(rho: Tensor, product: Tensor, group: dict[str, Any]) -> Tensor:

@@ -51,8 +51,10 @@ class MeanField(Posterior):
             `prior_std`.
         bayesian: `bayesian(name, owner)` says whether the parameter `name` (as in `named_parameters`), which belongs
             to the submodule `owner`, is Bayesian. Parameters that do not require a gradient stay as they are.
-        fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each; takes a compiler, and a
-            second, once. Elsewhere they stay plain operations, which `torch.compile` fuses.
+        fuse: on a CPU and in float32, make the draw and its gradient one kernel in C each. None: where the kernels are
+            built or a C compiler is there to build them, which takes a second, once per machine. True insists, and
+            says what to do where they cannot be built; False does without. Elsewhere they are plain operations, which
+            `torch.compile` fuses.
 
     Calling it runs the module on one fresh draw of theta, in `train()` and in `eval()` alike.
 
@@ -71,7 +73,7 @@ class MeanField(Posterior):
         prior_mean: float | Literal["init"] = 0.0,
         init_std: float | None = None,
         bayesian: Predicate = not_normalization,
-        fuse: bool = False,
+        fuse: bool | None = None,
     ) -> None:
         super().__init__(module)
         module = self.module

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from calibrant import InputError
 from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.outputs import as_classes, is_one_logit, raw_logits, returned_features
+from calibrant.posteriors.sharing import SharedRun
+from calibrant.posteriors.substitution import Substitution
 
 
 class Member:
@@ -25,6 +26,7 @@ class Member:
         feature_layer: the layer whose input the features are; by default the last linear layer. Members that run one
             module may share what reads it.
         note: told at every call whether the module has one logit per example, which is read as two classes.
+        place: puts `tensors` in place; members that run one module may share it.
 
     >>> logits, features = Member(nn.Linear(3, 2))(torch.ones(4, 3))
     >>> logits.shape, features.shape
@@ -37,25 +39,33 @@ class Member:
         tensors: Mapping[str, Tensor] | None = None,
         feature_layer: str | FeatureTap | None = None,
         note: Callable[[bool], None] | None = None,
+        place: Substitution | None = None,
     ) -> None:
         self.module, self.tensors, self._note = module, dict(tensors or {}), note
+        self._place = place or Substitution(module, self.tensors)
         self._tap = feature_layer if isinstance(feature_layer, FeatureTap) else FeatureTap(module, feature_layer)
 
-    def __call__(self, x: Any) -> tuple[Tensor, Tensor | None]:
-        """Logits (B, C) and features (B, D)."""
+    def __call__(self, x: Any, shared: SharedRun | None = None) -> tuple[Tensor, Tensor | None]:
+        """Logits (B, C) and features (B, D); what members have in common is run in `shared`."""
         with self._tap as tap:
-            output = run(self.module, self.tensors, x)
+            output = run(self._place, self.tensors, x, shared)
             raw = raw_logits(output)
             if self._note is not None:
                 self._note(is_one_logit(raw))
             logits, features = as_classes(raw, x), returned_features(output)
             return logits, tap.take(logits) if features is None else features
 
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Member:
+        """The same with other tensors."""
+        return Member(self.module, tensors, self._tap, self._note, self._place)
 
-def run(module: nn.Module, tensors: dict[str, Tensor], x: Any) -> Any:
-    """The output of `module` with `tensors` in place of its own."""
-    args, kwargs = arguments(module, x)
-    return functional_call(module, tensors, args, kwargs) if tensors else module(*args, **kwargs)
+
+def run(place: Substitution, tensors: Mapping[str, Tensor], x: Any, shared: SharedRun | None = None) -> Any:
+    """The output of the module with `tensors` in place of its own, for inputs of any form."""
+    args, kwargs = arguments(place.module, x)
+    if shared is None or not tensors:
+        return place(tensors, args, kwargs)
+    return shared(lambda: place(tensors, args, kwargs), tensors.values())
 
 
 class Members(nn.Module):

@@ -10,8 +10,9 @@ With G = dL/dtheta and g = dL/dKL the gradients are
     dL/dmean = G + g (mean - m) / s^2,        dL/drho = 1/2 [ G (theta - mean) + g (exp(rho) / s^2 - 1) ],
 
 so that neither the noise nor a second set of gradients has to be kept. A network with wide layers and small batches
-spends its time on moving parameters through memory: on a CPU both directions are therefore one pass in blocks that
-stay in the cache. Elsewhere, and under `torch.compile`, which fuses by itself, plain operations do the same.
+spends its time on moving parameters through memory: on a CPU both directions are therefore one pass each by the kernels
+of `native`, or where these cannot be built, few operations in place. Elsewhere, and under `torch.compile`, which fuses
+by itself, plain operations do the same.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from calibrant.posteriors.native import available
 from calibrant.posteriors.native.draw import NativeDrawWithKL
 from calibrant.posteriors.noise import SQRT2, fill_unscaled_normal, random_bits
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 20  # large: every operation on a block wakes the threads
 
 
 def gaussian_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor | float, prior_std: float) -> Tensor:
@@ -50,25 +52,40 @@ def draw(mean: Tensor, rho: Tensor, generator: torch.Generator | None = None) ->
 
 
 def draw_all(
-    means: list[Tensor], rhos: list[Tensor], prior_means: list[Tensor | float], prior_std: float, *, fuse: bool
+    means: list[Tensor], rhos: list[Tensor], prior_means: list[Tensor | float], prior_std: float, *, fuse: bool | None
 ) -> tuple[list[Tensor], Tensor | None]:
     """Draw every tensor of theta; beside them their summed KL if it came for free, else None.
 
-    On the CPU in blocks, or with `fuse` and in float32 by the kernels of `native`; elsewhere, under `torch.compile` and
-    under the transforms of `torch.func`, in plain operations.
+    On the CPU in blocks, or in float32 by the kernels of `native`, unless `fuse` is False: True where they cannot be
+    built is an error, None does without them. Elsewhere, under `torch.compile` and under the transforms of
+    `torch.func`, in plain operations.
     """
-    tensors = [*means, *rhos, *(one for one in prior_means if isinstance(one, Tensor))]
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if traced or not (all(map(_dense_on_cpu, tensors)) and _alike(means, rhos) and _alike(means, prior_means)):
+    if traced or not dense_alike(means, rhos, prior_means):
         return [draw(mean, rho) for mean, rho in zip(means, rhos)], None
     apply: Any
     sources: Sequence[Any]  # of the noise
-    if fuse and all(tensor.dtype == torch.float32 for tensor in tensors):
+    if fused(fuse, means, rhos, prior_means):
         apply, sources = NativeDrawWithKL.apply, torch.randint(2**63 - 1, (len(means),), device="cpu").tolist()
     else:
         apply, sources = _DrawWithKL.apply, [random_bits()] * len(means)
     pairs = [apply(m, r, p, prior_std, source) for m, r, p, source in zip(means, rhos, prior_means, sources)]
     return [theta for theta, _ in pairs], torch.stack([kl for _, kl in pairs]).sum()
+
+
+def fused(fuse: bool | None, *columns: Sequence[Tensor | float]) -> bool:
+    """Whether the kernels are to be used: the tensors are in float32, and `fuse` wants them, or leaves it to them."""
+    narrow = all(one.dtype == torch.float32 for column in columns for one in column if isinstance(one, Tensor))
+    return narrow and (available() if fuse is None else fuse)
+
+
+def dense_alike(tensors: Sequence[Tensor], *columns: Sequence[Tensor | float]) -> bool:
+    """Whether the memory of all is a CPU's, without gaps, and that of each row in one order; numbers fit everything."""
+    return all(
+        not isinstance(one, Tensor) or (_dense_on_cpu(one) and one.stride() == first.stride())
+        for column in (tensors, *columns)
+        for first, one in zip(tensors, column)
+    )
 
 
 def _dense_on_cpu(tensor: Tensor) -> bool:
@@ -78,12 +95,6 @@ def _dense_on_cpu(tensor: Tensor) -> bool:
         and tensor.dtype in (torch.float32, torch.float64)
         and (tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)))
     )
-
-
-def _alike(tensors: Sequence[Tensor], others: Sequence[Tensor | float]) -> bool:
-    """Whether all pairs have their elements in the same order in memory; numbers fit everything."""
-    pairs = zip(tensors, others)
-    return all(not isinstance(other, Tensor) or other.stride() == tensor.stride() for tensor, other in pairs)
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -64,7 +64,10 @@ def _to_tensors(predictions: Predictions) -> dict[str, Tensor]:
 
 
 def _from_tensors(tensors: Mapping[str, Tensor]) -> Predictions:
-    scores = {name[6:]: value for name, value in tensors.items() if name.startswith("score:")}
+    kept = [name[6:] for name in tensors if name.startswith("score:")]
+    # safetensors has an order of its own; a resumed run writes its records in that of an undisturbed one.
+    names = [*(name for name in SCORES if name in kept), *(name for name in kept if name not in SCORES)]
+    scores = {name: tensors[f"score:{name}"] for name in names}
     return Predictions.from_probabilities(tensors["probabilities"], tensors.get("labels"), scores=scores)
 
 

@@ -75,6 +75,7 @@ def open_data(settings: DataSettings, seed: int) -> TrainingData:
     part. With the embedded source D_u and the OOD test sets are its own unless others are named.
     """
     source = _located(settings.source, settings.root)
+    _refuse_shared(settings)
     splits: dict[str, Splits] = {}
     whole, test = (_ordered(part, settings.classes) for part in _with_test(source, settings, seed, splits))
     assert whole is not None
@@ -158,6 +159,25 @@ def _uncertainty(
     return uncertainty, {} if spec == "embedded:ood" else {_short(spec): test}
 
 
+def _refuse_shared(settings: DataSettings) -> None:
+    """Refuse an OOD test set that holds the examples of D_u; only a source with parts of its own gives others."""
+    if settings.uncertainty is None or has_parts(_located(settings.uncertainty, settings.root)):
+        return
+    for spec in settings.ood:
+        if _examples(spec, settings.root) == _examples(settings.uncertainty, settings.root):
+            raise InputError(
+                f"data.ood names {spec}, and data.uncertainty {settings.uncertainty}: tests would be on the examples of"
+                " D_u; leave it out of data.ood, as what D_u does not take of it is an OOD test set already"
+            )
+
+
+def _examples(spec: str, root: str | None) -> tuple[str, Path, dict[str, str]]:
+    """Equal for equal examples, whatever the size and the colors of their images."""
+    parsed = Spec.parse(_located(spec, root))
+    options = {name: value for name, value in parsed.options.items() if name not in ("size", "color")}
+    return parsed.kind, Path(parsed.path).resolve(), options
+
+
 def _split(
     data: ArrayData, file: str | None, sizes: dict[str, int | float | None], seed: int, *, stratify: bool = False
 ) -> Splits:
@@ -170,12 +190,17 @@ def _split(
 
 
 def _located(spec: str, root: str | None) -> str:
-    """`spec` with `root` as its path, if it is a published set without one."""
+    """`spec` with `root` as its path, if it is a published set without one; else below `root`, if it is only there."""
     parsed = Spec.parse(spec)
-    if parsed.path or root is None or parsed.kind == "embedded":
+    below = Path(root or "", parsed.path)
+    if (
+        root is None
+        or parsed.kind == "embedded"
+        or (parsed.path and (Path(parsed.path).exists() or not below.exists()))
+    ):
         return spec
     query = spec.partition("?")[2]
-    return f"{parsed.kind}:{root}" + (f"?{query}" if query else "")
+    return f"{parsed.kind}:{below}" + (f"?{query}" if query else "")
 
 
 def _short(spec: str) -> str:

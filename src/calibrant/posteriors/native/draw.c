@@ -1,14 +1,20 @@
 /* The draw of theta with its KL term, and their gradient, each in one pass: the formulas of `reparametrization`.
 
+   The results are the same bits on every processor, with every compiler and with any number of threads:
+   elementary.h says why, and every chunk has its own generators and its own sum.
+
    Random bits: xoshiro128++ (Blackman and Vigna), LANES independent generators side by side so that the compiler can
    use vector instructions, seeded by splitmix64 as its authors advise. Normals: Box and Muller. Loops are split where
-   one would keep the compiler from vectorizing the other's functions. */
+   one would keep the compiler from vectorizing the other. */
 
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { LANES = 16, BLOCK = 1024, HALF = BLOCK / 2 };
+#include "elementary.h"
+#include "threads.h"
+
+enum { LANES = 16, HALF = BLOCK / 2 };
 
 typedef struct {
     uint32_t word[4][LANES];
@@ -16,7 +22,9 @@ typedef struct {
 
 static uint32_t rotate(uint32_t x, int by) { return x << by | x >> (32 - by); }
 
-static void seed_lanes(Lanes *lanes, uint64_t seed) {
+/* The generators of one chunk: the next 2 LANES numbers of splitmix64 for each. */
+static void seed_lanes(Lanes *lanes, uint64_t seed, uint64_t chunk) {
+    seed += 2 * LANES * chunk * 0x9E3779B97F4A7C15u;
     for (int lane = 0; lane < LANES; lane++)
         for (int half = 0; half < 2; half++) {
             uint64_t z = seed += 0x9E3779B97F4A7C15u;
@@ -45,57 +53,117 @@ static void fill_bits(uint32_t *restrict bits, Lanes *restrict lanes) {
 }
 
 static void fill_normals(float *restrict out, Lanes *restrict lanes) {
-    uint32_t bits[BLOCK];
-    float radius[HALF], angle[HALF];
+    _Alignas(64) uint32_t bits[BLOCK];
     fill_bits(bits, lanes);
     for (int i = 0; i < HALF; i++) {
         /* Uniform on (0, 1) in steps of 2^-31, finest near 0, which is the tail: up to 6.6 standard deviations. */
         float u = (float)(int32_t)(bits[i] >> 1) * 0x1p-31f + 0x1p-32f;
-        radius[i] = sqrtf(-2.0f * logf(u));
-        angle[i] = (float)(int32_t)bits[HALF + i] * 1.4629180792671596e-9f; /* pi / 2^31 */
+        float radius = sqrtf(-2.0f * logarithm(u));
+        /* The angle in units of pi / 2^31, as a quarter and what is left of it, at most pi / 4. */
+        uint32_t angle = bits[HALF + i], quarter = (angle + 0x20000000u) >> 30;
+        float x = (float)(int32_t)(angle - (quarter << 30)) * 1.4629180792671596e-9f, z = x * x;
+        float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
+        float cosine = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z);
+        cosine = cosine - 0.5f * z + 1.0f;
+        int32_t swap = -(int32_t)(quarter & 1), s = to_bits(sine), c = to_bits(cosine);
+        int32_t first = (swap & s) | (~swap & c), second = (swap & c) | (~swap & s);
+        first ^= (int32_t)((quarter + 1) << 30) & INT32_MIN; /* cosine is negative in quarters 1 and 2 */
+        second ^= (int32_t)(quarter << 30) & INT32_MIN;      /* sine in 2 and 3 */
+        out[i] = radius * from_bits(first);
+        out[HALF + i] = radius * from_bits(second);
     }
-    for (int i = 0; i < HALF; i++) out[i] = radius[i] * cosf(angle[i]);
-    for (int i = 0; i < HALF; i++) out[HALF + i] = radius[i] * sinf(angle[i]);
 }
 
-/* Fills theta (n) and returns KL. The prior's mean is centre (n), or where that is NULL the number shift. */
-double calibrant_draw(float *restrict theta, const float *restrict mean, const float *restrict rho, size_t n,
-                      uint64_t seed, const float *restrict centre, float shift, float prior_rho) {
-    Lanes lanes;
-    float noise[BLOCK], precision = expf(-prior_rho);
-    double twice_kl = 0;
-    seed_lanes(&lanes, seed);
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t count = n - at < BLOCK ? n - at : BLOCK;
-        float sum = 0;
-        fill_normals(noise, &lanes);
-        for (size_t i = at; i < at + count; i++) {
-            float std = expf(0.5f * rho[i]);
-            theta[i] = mean[i] + std * noise[i - at];
-            /* Term by term, which is small where q is near the prior; sums apart would cancel in float32. */
-            sum += std * std * precision - 1.0f - (rho[i] - prior_rho);
-        }
-        if (centre)
-            for (size_t i = at; i < at + count; i++) sum += (mean[i] - centre[i]) * (mean[i] - centre[i]) * precision;
-        else
-            for (size_t i = at; i < at + count; i++) sum += (mean[i] - shift) * (mean[i] - shift) * precision;
-        twice_kl += sum;
+typedef struct {
+    float *theta, *to_mean, *to_rho;
+    const float *mean, *rho, *grad, *centre;
+    float shift, prior_rho, weight;
+    uint64_t seed;
+    double *sums;
+} Job;
+
+/* Twice the KL term of elements at, ..., at + count - 1, which are one block or the end of it; draws them. */
+static float draw_block(const Job *job, size_t at, size_t count, const float *restrict noise) {
+    _Alignas(64) float terms[BLOCK];
+    float *restrict theta = job->theta + at;
+    const float *restrict mean = job->mean + at, *restrict rho = job->rho + at;
+    float shift = job->shift, prior_rho = job->prior_rho, precision = exponential(-prior_rho);
+    if (count < BLOCK) memset(terms, 0, sizeof terms);
+    if (job->centre) {
+        const float *restrict centre = job->centre + at;
+        for (size_t i = 0; i < count; i++) terms[i] = (mean[i] - centre[i]) * (mean[i] - centre[i]);
+    } else
+        for (size_t i = 0; i < count; i++) terms[i] = (mean[i] - shift) * (mean[i] - shift);
+    for (size_t i = 0; i < count; i++) {
+        float std = exponential(0.5f * rho[i]);
+        theta[i] = mean[i] + std * noise[i];
+        /* Term by term, which is small where q is near the prior; sums apart would cancel in float32. */
+        terms[i] = terms[i] * precision + (std * std * precision - 1.0f - (rho[i] - prior_rho));
     }
+    for (int half = HALF; half; half /= 2)
+        for (int i = 0; i < half; i++) terms[i] += terms[half + i];
+    return terms[0];
+}
+
+static void draw_chunk(void *shared, size_t chunk, size_t at, size_t end) {
+    Job *job = shared;
+    _Alignas(64) float noise[BLOCK];
+    Lanes lanes;
+    double sum = 0;
+    seed_lanes(&lanes, job->seed, chunk);
+    for (; at < end; at += BLOCK) {
+        fill_normals(noise, &lanes);
+        sum += draw_block(job, at, end - at < BLOCK ? end - at : BLOCK, noise);
+    }
+    job->sums[chunk] = sum;
+}
+
+static void differentiate_block(const Job *job, size_t at, size_t count) {
+    float *restrict to_rho = job->to_rho + at;
+    const float *restrict grad = job->grad + at, *restrict theta = job->theta + at;
+    const float *restrict mean = job->mean + at, *restrict rho = job->rho + at;
+    float shift = job->shift, weight = job->weight, pull = weight * exponential(-job->prior_rho);
+    for (size_t i = 0; i < count; i++) {
+        float std = exponential(0.5f * rho[i]);
+        to_rho[i] = 0.5f * (grad[i] * (theta[i] - mean[i]) + (pull * (std * std) - weight));
+    }
+    if (!job->to_mean) return;
+    float *restrict to_mean = job->to_mean + at;
+    if (job->centre) {
+        const float *restrict centre = job->centre + at;
+        for (size_t i = 0; i < count; i++) to_mean[i] = grad[i] + pull * (mean[i] - centre[i]);
+    } else
+        for (size_t i = 0; i < count; i++) to_mean[i] = grad[i] + pull * (mean[i] - shift);
+}
+
+static void differentiate_chunk(void *shared, size_t chunk, size_t at, size_t end) {
+    (void)chunk;
+    for (; at < end; at += BLOCK) differentiate_block(shared, at, end - at < BLOCK ? end - at : BLOCK);
+}
+
+/* Fills theta (n) and returns KL, or NaN without memory. The prior's mean is centre (n), or where that is NULL the
+   number shift. */
+double calibrant_draw(float *theta, const float *mean, const float *rho, size_t n, uint64_t seed, const float *centre,
+                      float shift, float prior_rho, unsigned threads, Parallel parallel) {
+    Job job = {.theta = theta, .mean = mean, .rho = rho, .centre = centre, .shift = shift, .prior_rho = prior_rho};
+    double twice_kl = 0;
+    job.seed = seed;
+    job.sums = malloc((chunks_of(n) + 1) * sizeof(double));
+    if (!job.sums) return NAN;
+    share((Work){.of_chunk = draw_chunk, .job = &job, .n = n}, threads, parallel);
+    for (size_t chunk = 0; chunk < chunks_of(n); chunk++) twice_kl += job.sums[chunk];
+    free(job.sums);
     return 0.5 * twice_kl;
 }
 
-/* Fills to_mean and to_rho (n) from grad = dL/dtheta (n) and weight = dL/dKL. */
-void calibrant_draw_backward(float *restrict to_mean, float *restrict to_rho, const float *restrict grad, float weight,
-                             const float *restrict theta, const float *restrict mean, const float *restrict rho,
-                             size_t n, const float *restrict centre, float shift, float prior_rho) {
-    float pull = weight * expf(-prior_rho);
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t end = n - at < BLOCK ? n : at + BLOCK;
-        for (size_t i = at; i < end; i++)
-            to_rho[i] = 0.5f * (grad[i] * (theta[i] - mean[i]) + pull * expf(rho[i]) - weight);
-        if (centre)
-            for (size_t i = at; i < end; i++) to_mean[i] = grad[i] + pull * (mean[i] - centre[i]);
-        else
-            for (size_t i = at; i < end; i++) to_mean[i] = grad[i] + pull * (mean[i] - shift);
-    }
+/* Fills to_mean, unless it is NULL, and to_rho (n) from grad = dL/dtheta (n) and weight = dL/dKL. */
+void calibrant_draw_backward(float *to_mean, float *to_rho, const float *grad, float weight, const float *theta,
+                             const float *mean, const float *rho, size_t n, const float *centre, float shift,
+                             float prior_rho, unsigned threads, Parallel parallel) {
+    Job job = {.theta = (float *)theta, .to_mean = to_mean, .to_rho = to_rho, .mean = mean, .rho = rho, .grad = grad};
+    job.centre = centre;
+    job.shift = shift;
+    job.prior_rho = prior_rho;
+    job.weight = weight;
+    share((Work){.of_chunk = differentiate_chunk, .job = &job, .n = n}, threads, parallel);
 }

@@ -10,12 +10,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from calibrant.posteriors.native import library
+from calibrant.posteriors.native.kernel_arguments import prior_arguments, thread_arguments
 
 
 class NativeDrawWithKL(torch.autograd.Function):
     """(mean, rho, prior mean, prior std, seed) -> (theta, KL), by the formulas of `reparametrization`.
 
-    All tensors are float32, on the CPU, dense and laid out alike.
+    All tensors are float32, on the CPU, dense and laid out alike. Large ones are shared among as many threads as
+    PyTorch uses; the result does not depend on their number.
     """
 
     @staticmethod
@@ -25,7 +27,8 @@ class NativeDrawWithKL(torch.autograd.Function):
         """Draw theta and sum the divergence."""
         theta, prior_rho = torch.empty_like(mean), 2 * math.log(prior_std)
         pointers = [tensor.data_ptr() for tensor in (theta, mean, rho)]
-        kl = library().calibrant_draw(*pointers, mean.numel(), seed, *_prior(prior_mean), prior_rho)
+        prior = (*prior_arguments(prior_mean), prior_rho)
+        kl = library().calibrant_draw(*pointers, mean.numel(), seed, *prior, *thread_arguments())
         kept = (prior_mean,) if isinstance(prior_mean, Tensor) else ()
         ctx.save_for_backward(mean, rho, theta, *kept)
         ctx.prior_mean, ctx.prior_rho = None if kept else prior_mean, prior_rho
@@ -44,15 +47,19 @@ class NativeDrawWithKL(torch.autograd.Function):
         elif grad_theta.stride() != theta.stride():
             grad_theta = torch.empty_like(theta).copy_(grad_theta)
         weight = 0.0 if grad_kl is None else float(grad_kl)
-        to_mean, to_rho = torch.empty_like(mean), torch.empty_like(rho)
-        prior = _prior(kept[0] if kept else ctx.prior_mean)
+        # Without a KL term the two gradients are one; autograd copies it should it be held elsewhere.
+        to_mean, to_rho = torch.empty_like(mean) if weight else grad_theta, torch.empty_like(rho)
+        prior = prior_arguments(kept[0] if kept else ctx.prior_mean)
         library().calibrant_draw_backward(
-            *(to_mean.data_ptr(), to_rho.data_ptr(), grad_theta.data_ptr(), weight, theta.data_ptr()),
-            *(mean.data_ptr(), rho.data_ptr(), mean.numel(), *prior, ctx.prior_rho),
+            *(to_mean.data_ptr() if weight else None, to_rho.data_ptr(), grad_theta.data_ptr(), weight),
+            *(
+                theta.data_ptr(),
+                mean.data_ptr(),
+                rho.data_ptr(),
+                mean.numel(),
+                *prior,
+                ctx.prior_rho,
+                *thread_arguments(),
+            ),
         )
         return to_mean, to_rho, None, None, None
-
-
-def _prior(mean: Tensor | float) -> tuple[int | None, float]:
-    """The prior's mean as the kernels take it: a pointer to many, or none and a number."""
-    return (mean.data_ptr(), 0.0) if isinstance(mean, Tensor) else (None, mean)

@@ -1,0 +1,352 @@
+"""What is the same for all members of an ensemble, computed once per batch.
+
+Members that run one module with different tensors do the same things in the same order, up to the first operation that
+reads one of these tensors, and often beside it. The rule is that of data flow: an operation on tensors that are the
+same objects, not written to in between, has the same result. While the first member runs, results are kept of
+
+- operations all of whose tensors are known: inputs, parameters and buffers that do not differ, and results kept before;
+- calls of submodules that read nothing else. The next members do not enter these submodules at all.
+
+Nothing is assumed of the module. Whatever is not certain is computed for each member: after random numbers, after a
+write to a known tensor by an operation that differs, and where the first member took another path.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from calibrant.adapters.compiled import uncompiled
+from calibrant.adapters.trees import tensors_in
+
+T = TypeVar("T")
+_PLAIN: tuple[type, ...] = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis))
+_PLAIN += (torch.dtype, torch.device, torch.memory_format, torch.layout)
+_SEEN = (Tensor, *_PLAIN)
+_ASKS = {"__get__", "dim", "size", "numel", "stride", "is_floating_point", "is_contiguous", "__len__", "type"}
+_VALUES = {"item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__array__", "equal", "allclose"}
+
+
+class SharedRun:
+    """`shared(run, tensors)` calls `run`, which runs the module with a member's own `tensors`, or a part of it.
+
+    For the first member that is all of it, for the others what differs.
+
+    Args:
+        module: what all members run.
+        differing: names of its parameters and buffers that differ from member to member.
+        inputs: the batch, the same object for all members.
+
+    `useful` says, after the first member, whether a layer with parameters is shared, and `own` how many operations on
+    tensors are not.
+    """
+
+    def __init__(self, module: nn.Module, differing: Iterable[str], inputs: Any) -> None:
+        self.module, self.inputs = module, inputs
+        self.differing = frozenset(differing)
+        self.useful: bool | None = None
+        self.own = 0
+        self._memo: _Memo | None = None
+
+    def __call__(self, run: Callable[[], T], tensors: Iterable[Tensor]) -> T:
+        """What `run` returns."""
+        if torch.is_inference_mode_enabled():  # in which tensors do not say whether they were written to
+            with torch.inference_mode(False), torch.no_grad():
+                return self(run, tensors)
+        if self.useful is None:
+            return self._first(run, tensors)
+        if self._memo is None:
+            return run()
+        self._memo.replay()
+        try:
+            with self._memo.wrapped(), self._memo:
+                result = run()
+            failed = not self._memo.current(tensors_in(result))
+        except Exception:
+            if not self._memo.failed:
+                raise
+            failed = True
+        if not failed and not self._memo.failed:
+            return result
+        self._memo, self.useful = None, False
+        return run()
+
+    def _first(self, run: Callable[[], T], tensors: Iterable[Tensor]) -> T:
+        self.useful = False
+        own = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        known = [tensor for name, tensor in own.items() if name not in self.differing]
+        known += [value for layer in self.module.modules() for value in vars(layer).values() if type(value) is Tensor]
+        known += tensors_in(self.inputs)
+        if _compiled(self.module) or any(tensor.is_inference() for tensor in known):
+            return run()
+        memo = _Memo(known, tensors, _units(self.module, [own[name] for name in self.differing if name in own]))
+        before = _random_state(self.inputs)
+        with memo.wrapped(), memo:
+            result = run()
+        if all(torch.equal(old, new) for old, new in zip(before, _random_state(self.inputs))) and not memo.failed:
+            self._memo = memo
+            self.useful, self.own = memo.layers > 0, memo.own
+        return result
+
+
+@dataclass(slots=True)
+class _Call:
+    """What was called with which arguments, the versions of the tensors among them, and what it left behind."""
+
+    leaves: list[Any]
+    before: list[int]
+    after: list[tuple[Tensor, int]]
+    result: Any
+
+
+class _Memo(TorchFunctionMode):
+    """The calls of the first member; while another one runs, their results."""
+
+    def __init__(self, known: list[Tensor], differing: Iterable[Tensor], units: dict[nn.Module, bool]) -> None:
+        super().__init__()
+        self.units, self.layers, self.own, self.failed = (
+            units,
+            0,
+            0,
+            False,
+        )  # units: submodules, and whether they have parameters
+        self._known = {id(tensor): tensor for tensor in known}
+        self._start = {id(tensor): tensor._version for tensor in known}
+        self._versions = dict(self._start)
+        self._calls: dict[Any, list[_Call]] = {}
+        self._recording, self._told = True, False
+        self._differing = {id(tensor): weakref.ref(tensor) for tensor in differing}
+        self._inside: dict[int, weakref.ref[Tensor]] | None = None
+        self._adopted: set[int] = set()
+        self._arguments: set[int] = set()
+        self._foreign = False
+
+    def replay(self) -> None:
+        """Begin with another member."""
+        self._recording, self._told, self._versions = False, False, dict(self._start)
+
+    def current(self, tensors: list[Tensor]) -> bool:
+        """Whether those of `tensors` that are shared hold what they should at this point."""
+        return all(self._versions.get(id(t)) == t._version for t in tensors if id(t) in self._known)
+
+    @contextmanager
+    def wrapped(self) -> Iterator[None]:
+        """Units answer from memory: for the first member all of them, then those of which a call was kept."""
+        units = [unit for unit in self.units if self._recording or unit in self._calls]
+        old = [vars(unit).get("forward") for unit in units]
+        for unit in units:
+            vars(unit)["forward"] = self._wrapper(unit, unit.forward)
+        try:
+            yield
+        finally:
+            for unit, forward in zip(units, old):
+                if forward is None:
+                    del vars(unit)["forward"]
+                else:
+                    vars(unit)["forward"] = forward
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        leaves: list[Any] = []
+        _flatten(args, leaves)
+        _flatten(kwargs, leaves)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if self._inside is not None:
+            return self._within(func, args, kwargs, tensors)
+        if self._recording:
+            self._adopt(tensors)
+        if all(id(tensor) in self._known for tensor in tensors):
+            return self._shared(func, leaves, tensors, lambda: func(*args, **kwargs), layer=False)
+        return self._own(func, args, kwargs, tensors)
+
+    def _adopt(self, tensors: list[Tensor]) -> None:
+        """Tensors that come from nowhere, such as global constants: the same object is the same for all members."""
+        for tensor in tensors:
+            if id(tensor) not in self._known and not _alive(self._differing, tensor):
+                self._known[id(tensor)] = tensor
+                self._start[id(tensor)] = self._versions[id(tensor)] = tensor._version
+                self._adopted.add(id(tensor))
+
+    def _wrapper(self, unit: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            leaves: list[Any] = []
+            _flatten(args, leaves)
+            _flatten(kwargs, leaves)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            seen = all(id(tensor) in self._known for tensor in tensors) and bool(tensors)
+            if self._inside is not None or not seen or self._told or not _visible(leaves):
+                return forward(*args, **kwargs)
+            return self._shared(unit, leaves, tensors, lambda: forward(*args, **kwargs), layer=self.units[unit])
+
+        return answer
+
+    def _shared(
+        self, key: Any, leaves: list[Any], tensors: list[Tensor], run: Callable[[], Any], *, layer: bool
+    ) -> Any:
+        """The result of a call of known tensors: kept by the first member, found by the others."""
+        if not self._recording:
+            found = self._find(key, leaves, tensors)
+            if found is None:
+                return self._again(key, tensors, run)
+            self._versions.update((id(tensor), version) for tensor, version in found.after)
+            return _rebuilt(found.result)
+        before = [tensor._version for tensor in tensors]
+        if isinstance(key, nn.Module):
+            self._inside, self._foreign, self._arguments = {}, False, set(map(id, tensors))
+            try:
+                result = run()
+            finally:
+                self._inside = None
+            keep = not self._foreign
+        else:
+            result, keep = run(), not any(isinstance(leaf, torch.Generator) for leaf in leaves)
+            layer = any(isinstance(tensor, nn.Parameter) for tensor in tensors)
+        out: list[Any] = []
+        _flatten(result, out)
+        left = [leaf for leaf in out if isinstance(leaf, Tensor)]
+        if not keep or not left or not _visible(out):
+            self.failed |= not keep and before != [tensor._version for tensor in tensors]
+            return result
+        after = [(tensor, tensor._version) for tensor in (*tensors, *left)]
+        self._known.update((id(tensor), tensor) for tensor in left)
+        self._calls.setdefault(key, []).append(_Call(leaves, before, after, _rebuilt(result)))
+        self.layers += layer
+        return result
+
+    def _find(self, key: Any, leaves: list[Any], tensors: list[Tensor]) -> _Call | None:
+        versions = [self._versions.get(id(tensor)) for tensor in tensors]
+        return next((c for c in self._calls.get(key, ()) if c.before == versions and _same(c.leaves, leaves)), None)
+
+    def _again(self, key: Any, tensors: list[Tensor], run: Callable[[], Any]) -> Any:
+        """A call of known tensors that was not kept: what it reads of them must be what it would have been."""
+        if getattr(key, "__name__", "") not in _ASKS and not self.current(tensors):
+            self.failed = True
+        return self._watched(run, tensors)
+
+    def _own(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        """An operation on tensors that differ from member to member."""
+        known = [tensor for tensor in tensors if id(tensor) in self._known]
+        if not self._recording and not self.current(known):
+            self.failed = True
+        name = getattr(func, "__name__", "")
+        self._told |= name in _VALUES
+        self.own += name not in _ASKS
+        result = self._watched(lambda: func(*args, **kwargs), known)
+        if self._recording:
+            self._differing.update((id(tensor), weakref.ref(tensor)) for tensor in tensors_in(result))
+        return result
+
+    def _watched(self, run: Callable[[], Any], known: list[Tensor]) -> Any:
+        before = [tensor._version for tensor in known]
+        result = run()
+        if before != [tensor._version for tensor in known]:
+            self.failed = True
+        return result
+
+    def _within(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+        """An operation in a submodule that may be shared: noted if it reads what others may not find the same."""
+        assert self._inside is not None
+        kept = []
+        for tensor in tensors:
+            if id(tensor) in self._known and id(tensor) not in self._arguments:
+                kept.append(tensor)
+                self._foreign |= id(tensor) in self._adopted
+            elif id(tensor) not in self._known and not _alive(self._inside, tensor):
+                self._foreign = True
+        result = self._watched(lambda: func(*args, **kwargs), kept)
+        if isinstance(result, Tensor):
+            self._inside[id(result)] = weakref.ref(result)
+        elif not isinstance(result, _PLAIN):
+            self._inside.update((id(tensor), weakref.ref(tensor)) for tensor in tensors_in(result))
+        return result
+
+
+def _units(module: nn.Module, differing: list[Tensor]) -> dict[nn.Module, bool]:
+    """The submodules that may be shared, and whether they have parameters.
+
+    They hold none of the tensors `differing`, under whatever names, and no submodule inside has a hook, which has to
+    be called for every member.
+    """
+    ids, units = {id(tensor) for tensor in differing}, dict[nn.Module, bool]()
+    seen: dict[nn.Module, tuple[bool, bool, bool]] = {}
+
+    def visit(part: nn.Module) -> tuple[bool, bool, bool]:
+        if part in seen:
+            return seen[part]
+        own = [tensor for tensor in (*part._parameters.values(), *part._buffers.values()) if tensor is not None]
+        inside = [visit(child) for child in part._modules.values() if child is not None]
+        same = ids.isdisjoint(map(id, own)) and all(child[0] for child in inside)
+        trained = any(tensor is not None for tensor in part._parameters.values()) or any(child[1] for child in inside)
+        hooked = any(child[2] for child in inside)
+        if same and not hooked and part is not module and not isinstance(part, torch.jit.ScriptModule):
+            units[part] = trained
+        seen[part] = same, trained, hooked or bool(part._forward_hooks or part._forward_pre_hooks)
+        return seen[part]
+
+    visit(module)
+    return units
+
+
+def _alive(tensors: dict[int, weakref.ref[Tensor]], tensor: Tensor) -> bool:
+    """Whether `tensor` is one of `tensors`, and not a new one in the place of one that is gone."""
+    found = tensors.get(id(tensor))
+    return found is not None and found() is tensor
+
+
+def _compiled(module: nn.Module) -> bool:
+    """Whether a part of `module` is compiled, whose code no mode can see into."""
+    return any(uncompiled(m) is not m or getattr(m, "_compiled_call_impl", None) is not None for m in module.modules())
+
+
+def _random_state(inputs: Any) -> list[Tensor]:
+    """The states of the generators that the module may draw from."""
+    devices = {tensor.device for tensor in tensors_in(inputs) if tensor.device.type == "cuda"}
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+
+
+def _flatten(value: Any, leaves: list[Any]) -> None:
+    """Append the leaves of nested arguments to `leaves`, with marks for what holds them."""
+    if isinstance(value, (tuple, list)):
+        leaves.append(len(value))
+        for entry in value:
+            _flatten(entry, leaves)
+    elif isinstance(value, dict):
+        leaves.append(len(value))
+        for key, entry in value.items():
+            leaves.append(key)
+            _flatten(entry, leaves)
+    elif isinstance(value, slice):
+        leaves.extend((slice, value.start, value.stop, value.step))
+    else:
+        leaves.append(value)
+
+
+def _visible(leaves: list[Any]) -> bool:
+    """Whether there are no objects among `leaves` that could hide something."""
+    return all(isinstance(leaf, _SEEN) or leaf is slice for leaf in leaves)
+
+
+def _same(kept: list[Any], given: list[Any]) -> bool:
+    if len(kept) != len(given):
+        return False
+    for a, b in zip(kept, given):
+        if a is not b and not (type(a) is type(b) and isinstance(a, _PLAIN) and a == b):
+            return False
+    return True
+
+
+def _rebuilt(value: Any) -> Any:
+    """`value` with containers of its own, so that nobody else's changes reach them."""
+    if type(value) in (tuple, list):
+        return type(value)(_rebuilt(entry) for entry in value)
+    if type(value) is dict:
+        return {key: _rebuilt(entry) for key, entry in value.items()}
+    return copy.copy(value) if isinstance(value, (dict, list)) else value
