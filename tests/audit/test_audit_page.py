@@ -16,13 +16,24 @@ from calibrant.evaluation import Resampling
 
 pytestmark = needs_browser
 
+BROKEN = """() => [...document.querySelectorAll("tbody th")].flatMap((cell) => {
+  const node = cell.firstChild, words = node?.nodeType === 3 ? [...node.textContent.matchAll(/\\S+/g)] : [];
+  return words.filter((word) => {
+    const range = document.createRange();
+    range.setStart(node, word.index);
+    range.setEnd(node, word.index + word[0].length);
+    return range.getClientRects().length > 1;
+  }).map((word) => word[0]);
+})"""  # words in the names of rows that stand on two lines
+CUT = "[...document.querySelectorAll('pre')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, y = load_digits(return_X_y=True)
     model = GaussianNB(var_smoothing=0.1).fit(X[:900], y[:900])
     p = model.predict_proba(X[900:])
-    table = {"label": y[900:], "probabilities": p, "camera": np.where(np.arange(len(p)) % 3, "north", "south")}
+    table = {"label": y[900:], "probabilities": p, "camera": np.where(np.arange(len(p)) % 3, "north entrance", "south")}
     page = tmp_path_factory.mktemp("audit") / "audit.html"
     far = {"probabilities": model.predict_proba(16 - X[:300])}
     audit(
@@ -65,6 +76,10 @@ def test_it_fits_phone_and_desk_in_both_themes_with_everything_open(path: Path, 
         titles = page.locator("h2").all_text_contents()
         for title in ("Findings", "What to do", "Slices", "Classes", "Confusions", "What is not known"):
             assert title in titles
+        assert page.evaluate(BROKEN) == []
+        assert width > 390 or page.evaluate(CUT) == 0
+        error = page.locator("[data-chart=wrong] text.name").text_content()
+        assert float(error.removesuffix(" %")) == pytest.approx(100 * (1 - visit.number("accuracy")), abs=0.06)
         assert visit.complaints == []
 
 
@@ -78,4 +93,6 @@ def test_gains_unfold_by_keyboard_code_is_copied_and_it_prints(path: Path) -> No
         visit.page.locator(".code .copy").first.click()
         assert visit.page.locator(".code .copy").first.text_content() == "Copied"
         assert visit.page.pdf(format="A4").startswith(b"%PDF-")
+        visit.page.emulate_media(media="print")
+        assert visit.page.evaluate(CUT) == 0
         assert visit.complaints == []

@@ -420,3 +420,18 @@ def test_the_result_shows_itself_in_a_notebook_and_is_a_frame() -> None:
 def test_rounding_above_one_is_cut() -> None:
     found = audit([0, 1], [[np.float32(1 + 1e-7), 0], [0, 1]], resampling=FAST)
     assert found.evaluation.id.confidence.max() == 1
+
+
+def test_a_score_of_two_classes_is_not_suggested_beside_three() -> None:
+    frame = pd.DataFrame({"confidence": [0.9, 0.2, 0.8], "predicted": [0, 1, 2], "label": [0, 1, 2]})
+    with pytest.raises(ValueError, match=r"at least 0.3333.*: if there are more classes, say how many") as refusal:
+        audit(frame)
+    assert "--score" not in str(refusal.value)
+
+
+def test_outliers_with_more_confidence_than_id_data_are_called_so() -> None:
+    labels, p = three()
+    found = audit(labels, p, ood={"sure": np.tile([0.999, 0.001, 0.0], (100, 1))}, resampling=FAST)
+    assert "the wrong way round" in " ".join(found.diagnosis)
+    plain = audit(labels, p, ood={"unsure": np.tile([0.34, 0.33, 0.33], (100, 1))}, resampling=FAST)
+    assert "the wrong way round" not in " ".join(plain.diagnosis)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant import calibrators
 from calibrant.audit import audit, measure_remedies
+from calibrant.audit.advice import _outliers
 from calibrant.audit.outliers_answered import _auroc, measure_outliers, outlier_scores
 from calibrant.audit.recalibrated import recalibrate
 from calibrant.audit.rejected import threshold_of
@@ -85,7 +86,10 @@ def test_an_overconfident_system_gets_a_temperature_and_its_loss_is_split_as_the
     assert row_of(found.rows, "temperature", "ECE").helps
     assert found.sentences[0].startswith("Recalibrate by temperature scaling: on rows that it was not fitted to")
     assert "No predicted class changes." in found.sentences
-    assert any(sentence.startswith("Recalibrate first: of the log loss of") for sentence in found.sentences)
+    assert any(
+        sentence.startswith("Recalibrate before working on the model: of the log loss of")
+        for sentence in found.sentences
+    )
     assert found.code[0] == "calibrant audit predictions.csv --write-calibrator calibrator.json"
     assert found.code[-1] == "calibrator.probabilities(logits)"
 
@@ -223,10 +227,24 @@ def test_a_detector_column_makes_trust_better_than_the_confidence() -> None:
     assert row_of(found.rows, "score threshold", "outliers answered").helps
     told = " ".join(found.sentences)
     assert "In a stream of which half are outliers like those of far.csv" in told
-    assert "apart best, knn." in told
+    assert "A threshold on knn, the score that tells these outliers apart best, answers " in told
     assert "Trust lowers the wrong answers: to " in told
     assert any("Trust(share=0.1).fit(validation, outliers, ['" in line for line in found.code)
     assert "broken" not in " ".join(found.code)
+
+
+def test_trust_is_recommended_only_where_no_threshold_is_as_good() -> None:
+    """Outliers that the table's own confidence tells apart, but not the recalibrated one, which trust starts from."""
+    rng = np.random.default_rng(4)
+    inside = Sample.of(**table(), scores={"noise": rng.normal(size=2000)})
+    far = Sample.of(**outliers(), scores={"noise": 0.1 + rng.normal(size=1500)})
+    measured, best, read = measure_outliers(inside, far, (rng.random(2000), rng.random(1500)), QUICK)
+    key = "wrong answers, 50 % outliers"
+    assert measured.difference(f"trust: {key}", f"recalibrated: {key}").high < 0
+    assert measured.values[f"trust: {key}"] > measured.values[f"confidence: {key}"]
+    told = " ".join(_outliers("far", 1500, measured, best, read))
+    assert "a threshold on the confidence answers" in told
+    assert "Trust does not lower the wrong answers measurably: " in told
 
 
 def test_outliers_with_a_confidence_alone_get_thresholds_only() -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from commands import Caller, call
 
 from calibrant import calibrators
@@ -26,6 +27,9 @@ def test_audit_writes_the_best_calibrator(call: Caller, tmp_path: Path) -> None:
     file, out = tmp_path / "preds.npz", tmp_path / "calibrator.json"
     p = table(file, 3.0)
     told = json.loads(call("audit", file, "--json", "--write-calibrator", out).out)["remedies"]
+    assert [part["measure"] for part in told["parts"]] == ["log loss", "Brier score"]
+    for part in told["parts"]:
+        assert part["calibration"] + part["refinement"] == pytest.approx(part["total"])
     assert told["best"] == "temperature"
     assert told["code"][0] == "calibrant audit preds.npz --write-calibrator calibrator.json"
     calibrated = calibrators.load(out).of_probabilities(p)

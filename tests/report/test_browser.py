@@ -139,6 +139,7 @@ def test_the_diagrams_table_holds_the_librarys_bins_and_wilsons_intervals(path: 
         visit.page.locator("#system").select_option("CBNN")
         visit.move(50)
         visit.page.locator("details[data-table=reliability] summary").click()
+        visit.until("document.querySelector('details[data-table=reliability] tbody tr [data-name]') !== null")
         values = np.array(
             visit.page.eval_on_selector_all(
                 "details[data-table=reliability] tbody tr",
@@ -285,6 +286,11 @@ def test_it_fits_phone_and_desk_in_both_themes(path: Path, scheme: str, width: i
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("document.querySelector('.bar').offsetHeight") <= 80
         assert page.evaluate("document.querySelector('#table').closest('.wide-table').hasAttribute('data-more')")
+        labels = "[data-chart=wrong] text.name" if width > 390 else "figure:has([data-chart=wrong]) .line-key div"
+        named_curves = " ".join(page.locator(labels).all_text_contents())  # beside the curves, or right below them
+        systems = page.locator("#table tbody th").all_text_contents()
+        assert len(systems) == 2
+        assert all(system in named_curves for system in systems)
         assert page.evaluate(CONTRAST) == []
         paper = "getComputedStyle(document.body).backgroundColor"
         before = page.evaluate(paper)

@@ -18,6 +18,7 @@ from calibrant.metrics import Interval
 FEW_ROWS = 100
 WORTH = 0.05
 """The share of a loss from which on its calibration part is worth working on."""
+HALF = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
 NAMES = {"temperature": "temperature scaling", "isotonic": "isotonic regression", "vector": "vector scaling"}
 
 
@@ -40,7 +41,7 @@ class Findings:
 def sentences_of(found: Findings) -> Iterator[str]:
     """What to do."""
     yield from _recalibration(found)
-    yield _split(found.parts[0])
+    yield split_of(found.parts[0], found.best)
     yield from _threshold(found)
     for name, (measured, best, read) in found.outliers.items():
         yield from _outliers(name, found.sizes[name], measured, best, read)
@@ -91,9 +92,19 @@ def without_outputs(command: str, table: str) -> str:
 def _trusting(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The OOD tables whose wrong answers trust lowers measurably, and the scores that it read."""
     for name, (measured, _, read) in found.outliers.items():
-        key = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
-        if f"trust: {key}" in measured.values and measured.difference(f"trust: {key}", f"recalibrated: {key}").high < 0:
+        if f"trust: {HALF}" in measured.values and _trust_helps(measured):
             yield name, read
+
+
+def _base(found: Paired) -> str:
+    """What everything has to beat: a threshold on the confidence, recalibrated or as it is, whichever is better."""
+    return min(("confidence", "recalibrated"), key=lambda system: found.values[f"{system}: {HALF}"])
+
+
+def _trust_helps(found: Paired) -> bool:
+    """Whether trust measurably beats thresholds on the confidence, and is no worse than one on the best score."""
+    change = found.difference(f"trust: {HALF}", f"{_base(found)}: {HALF}")
+    return change.high < 0 and found.values[f"trust: {HALF}"] <= found.values[f"score: {HALF}"]
 
 
 def _recalibration(found: Findings) -> Iterator[str]:
@@ -118,8 +129,8 @@ def _recalibration(found: Findings) -> Iterator[str]:
         yield "No predicted class changes."
 
 
-def _split(part: LossParts) -> str:
-    """Which part of the log loss is worth working on."""
+def split_of(part: LossParts, best: str | None) -> str:
+    """Which part of a loss is worth working on."""
     total, removable = part.total, part.calibration
     if part.by == UNCHANGED or removable.low <= 0:
         return (
@@ -127,10 +138,11 @@ def _split(part: LossParts) -> str:
             " any of it, so the model is what to work on."
         )
     share = removable.estimate / total
-    first = "Recalibrate first" if share >= WORTH else "The model is what to work on"
+    first = "Recalibrate before working on the model" if share >= WORTH else "The model is what to work on"
+    simpler = "" if best in (None, part.by) else f" ({NAMES[str(best)]}, which is simpler, removes hardly less)"
     return (
         f"{first}: of the {part.measure} of {total:.3f}, {removable.estimate:.3f} ({removable.low:.3f} to"
-        f" {removable.high:.3f}), {100 * share:.0f} %, is calibration, which {NAMES[part.by]} removes, and"
+        f" {removable.high:.3f}), {100 * share:.0f} %, is calibration, which {NAMES[part.by]} removes{simpler}, and"
         f" {part.refinement.estimate:.3f} is refinement, which only a better model lowers."
     )
 
@@ -161,32 +173,43 @@ def _threshold(found: Findings) -> Iterator[str]:
 
 
 def _outliers(name: str, size: int, found: Paired, best: str, read: tuple[str, ...]) -> Iterator[str]:
-    key = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
-    base, other = (100 * found.values[f"{system}: {key}"] for system in ("recalibrated", "score"))
+    base = _base(found)
+    called = {"confidence": "confidence", "recalibrated": "recalibrated confidence"}
     yield (
-        f"In a stream of which half are outliers like those of {name}, with 80 % of the ID inputs answered, {base:.1f}"
-        f" % of the answers are wrong with a threshold on the recalibrated confidence, which answers"
-        f" {_through(found, 'recalibrated', size)} of the {size:,} outliers, and {other:.1f} % with one on the score"
-        f" that tells these outliers apart best, {best}. It answers {_through(found, 'score', size)} of them."
+        f"In a stream of which half are outliers like those of {name}, with 80 % of the ID inputs answered, a threshold"
+        f" on the {called[base]} answers {_through(found, base, size)} of the {size:,} outliers, and"
+        f" {100 * found.values[f'{base}: {HALF}']:.1f} % of the answers are wrong."
     )
-    if f"trust: {key}" not in found.values:
+    if best != "confidence":
+        change = found.difference(f"score: {HALF}", f"{base}: {HALF}")
+        yield (
+            f"A threshold on {best}, the score that tells these outliers apart best, answers"
+            f" {_through(found, 'score', size)} of them: {100 * found.values[f'score: {HALF}']:.1f} % wrong"
+            f" ({_signed(change, 100, 1)} points)."
+        )
+    if f"trust: {HALF}" not in found.values:
         lack = (
             f"at least {FEWEST_OUTLIERS} outliers, and probabilities, logits or detectors' scores beside the confidence"
         )
         yield f"Trust was not tried on {name}: it needs {lack} in both tables."
-        return
-    if not read:
+    elif not read:
         yield f"No score in the tables tells the outliers of {name} apart, so trust cannot help; a detector's might."
-        return
-    change = found.difference(f"trust: {key}", f"recalibrated: {key}")
+    else:
+        yield _trust(found, size, best)
+
+
+def _trust(found: Paired, size: int, best: str) -> str:
+    wrong, base = f"{100 * found.values[f'trust: {HALF}']:.1f} %", _base(found)
+    if not _trust_helps(found):
+        hint = " A detector's score in both tables might help." if best == "confidence" else ""
+        return f"Trust does not lower the wrong answers measurably: {wrong} with it.{hint}"
+    change = _signed(found.difference(f"trust: {HALF}", f"{base}: {HALF}"), 100, 1)
     ten = f"wrong answers, {100 * SHARES[0]:.0f} % outliers"
-    rare = _to(100 * found.values[f"recalibrated: {ten}"], 100 * found.values[f"trust: {ten}"])
-    verdict = "lowers" if change.high < 0 else "does not measurably lower"
-    yield (
-        f"Trust {verdict} the wrong answers: to {100 * found.values[f'trust: {key}']:.1f} %"
-        f" ({_signed(change, 100, 1)} points), and with 10 % outliers {rare} %. At the same coverage it answers"
-        f" {_through(found, 'trust', size)} of the {size:,} outliers; it was fitted to outliers of the same kind, and"
-        " others may gain less."
+    rare = _to(*(100 * found.values[f"{system}: {ten}"] for system in (base, "trust")))
+    return (
+        f"Trust lowers the wrong answers: to {wrong} ({change} points), and with 10 % outliers {rare} %. At the same"
+        f" coverage it answers {_through(found, 'trust', size)} of the {size:,} outliers; it was fitted to outliers of"
+        " the same kind, and others may gain less."
     )
 
 

@@ -39,9 +39,10 @@ class ArrowTable(Table):
         first = 0
         try:
             for batch, done in self.batches(wanted, numbers, BLOCK_ROWS):
-                size, kept = len(batch), np.arange(len(batch))
+                size, known = len(batch), np.ones(len(batch), bool)
                 for name in labels:
-                    kept = np.intersect1d(kept, np.flatnonzero(_flat(batch.column(name).is_valid())))
+                    known &= _flat(batch.column(name).is_valid())
+                kept = np.flatnonzero(known)
                 if len(kept) < size:
                     batch = batch.take(pa.array(kept))
                 columns = {

@@ -154,10 +154,11 @@ class Layout:
         known = sorted(tally.classes)
         seen = "" if self.count else f" (those seen are {_shown(known)})"
         score = f"--score {column} --positive {known[-1] if known else 'CLASS'}"
+        one = f" if {column!r} is the probability of one class, give {score};" if count == 2 else ""
         raise InputError(
             f"{self.table.where} has the confidence {tally.least:.4g} in row {tally.least_row}, but the largest of"
-            f" {count} probabilities is at least {1 / count:.4g}{seen}: if {column!r} is the probability of one class,"
-            f" give {score}; if there are more classes, say how many with --classes N"
+            f" {count} probabilities is at least {1 / count:.4g}{seen}:{one}"
+            " if there are more classes, say how many with --classes N"
         )
 
     def _equal(self, label: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.bool_]:

@@ -105,4 +105,8 @@ def _ood(row: Row) -> str:
     value, low, high = (100 * v for v in (row.detection.shown, row.detection.low, row.detection.high))
     verdict = "is told apart well" if low >= 90 else "is told apart in part" if low > 60 else "is hardly told apart"
     found = f"detection probability {value:.1f} % ({low:.1f} to {high:.1f}), AUROC {100 * row.auroc.estimate:.1f} %"
+    if row.auroc.high < 0.5:
+        found += (
+            ", the wrong way round: it is more confident on these than on ID data, so a threshold accepts them first"
+        )
     return f"OOD data ({row.ood}) {verdict} by confidence: {found}."

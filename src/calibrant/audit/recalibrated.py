@@ -35,6 +35,16 @@ class LossParts:
     refinement: Interval
     by: str
 
+    def flat(self) -> dict[str, str | float]:
+        """As plain values, for JSON."""
+        ends = {
+            f"{name}_{end}": getattr(value, end)
+            for name, value in (("calibration", self.calibration), ("refinement", self.refinement))
+            for end in ("low", "high")
+        }
+        middle = {"calibration": self.calibration.estimate, "refinement": self.refinement.estimate}
+        return {"measure": self.measure, "total": self.total, **middle, **ends, "by": self.by}
+
 
 @dataclass(frozen=True, eq=False)
 class Recalibrations:

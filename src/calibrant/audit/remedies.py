@@ -86,7 +86,8 @@ class Remedies:
         """As JSON values."""
         own = {"best": self.best, "sentences": list(self.sentences), "code": list(self.code), "size": self.size}
         sizes = {"total": self.total, "outliers": dict(self.outliers)}
-        return {**own, **sizes, "rows": [row.flat() for row in self.rows]}
+        parts = [part.flat() for part in self.parts]
+        return {**own, **sizes, "parts": parts, "rows": [row.flat() for row in self.rows]}
 
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame."""

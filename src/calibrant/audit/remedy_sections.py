@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from calibrant.audit.advice import NAMES
+from calibrant.audit.advice import NAMES, split_of
 from calibrant.audit.remedies import Remedies, RemedyRow
 from calibrant.metrics import Interval
 from calibrant.report.page import Section
@@ -24,7 +24,7 @@ def remedy_sections(found: Remedies) -> Iterator[Section]:
         yield Section("What to do", told, code="\n".join(_commented(found.code)))
     changed = [row for row in found.rows if row.remedy in NAMES]
     if changed:
-        yield _recalibrations(changed)
+        yield _recalibrations(changed, [split_of(part, found.best) for part in found.parts[1:]])
     thresholds = [row for row in found.rows if row.remedy == "confidence threshold"]
     if any(row.before for row in thresholds):
         yield _thresholds(thresholds)
@@ -42,7 +42,7 @@ def _commented(code: Sequence[str]) -> Iterator[str]:
         yield line
 
 
-def _recalibrations(rows: Sequence[RemedyRow]) -> Section:
+def _recalibrations(rows: Sequence[RemedyRow], splits: Sequence[str]) -> Section:
     measures = list(dict.fromkeys(row.measure for row in rows))
     known = {(row.remedy, row.measure): row for row in rows}
     first = [next(row for row in rows if row.measure == measure) for measure in measures]
@@ -55,7 +55,7 @@ def _recalibrations(rows: Sequence[RemedyRow]) -> Section:
         *(measure if measure in ("log loss", "Brier score") else f"{measure}, %" for measure in measures),
     ]
     told = "On rows that it was not fitted to; below each value, the change with its 95 % interval. A dash: no change."
-    return Section("What recalibration gains, in numbers", [told], heads, table, folded=True)
+    return Section("What recalibration gains, in numbers", [told, *splits], heads, table, folded=True)
 
 
 def _thresholds(rows: Sequence[RemedyRow]) -> Section:

@@ -112,6 +112,8 @@ const Charts = (() => {
         axes.root.append(node("circle", { cx: axes.right + 8, cy: end.y - 4, r: 3.5, style: `fill:${hue(end.color)}` }));
         axes.root.append(label(end.name, axes.right + 16, end.y, { class: "name" }));
       }
+    const only = series.length === 1 ? series[0].values[position] : null, inner = at > (axes.left + axes.right) / 2;
+    if (only != null) axes.root.append(label(yText(only), at + (inner ? -9 : 9), Math.max(axes.Y(only) - 9, axes.top + 10), { class: "name", "text-anchor": inner ? "end" : "start" }));
     place.start = position;
     hover(place, axes, xs, tell, pick);
     return direct;
@@ -141,9 +143,9 @@ const Charts = (() => {
   // Accepted and rejected per bin, upwards of ID inputs and downwards of outliers. bars: { accepted, rejected } shares.
   const histogram = (place, { up, down, top, xText, upName, downName, tell }) => {
     const bins = up.length, y = ticks(down ? -top : 0, top);
-    const side = Math.min(440, Math.max(260, place.clientWidth)), width = 1 / bins;
+    const side = Math.min(460, Math.max(260, place.clientWidth)), width = 1 / bins;
     const yText = (value) => xText(Math.abs(value));
-    const axes = frame(place, { height: side * 0.92, x: [0, 0.25, 0.5, 0.75, 1], y, xText, yText, xTitle: "Confidence" });
+    const axes = frame(place, { height: side * 0.9, x: [0, 0.25, 0.5, 0.75, 1], y, xText, yText, xTitle: "Confidence" });
     const bar = (m, from, to, kind) => {
       const [a, b] = [axes.Y(from), axes.Y(to)].sort((p, q) => p - q), x = axes.X(m * width) + 1;
       if (b - a > 0.01) axes.root.append(node("rect", { class: kind, x, y: a, width: Math.max(1, axes.X(width) - axes.X(0) - 2), height: b - a }));

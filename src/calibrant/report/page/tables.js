@@ -61,7 +61,7 @@ const table = () => {
   const known = [...new Set(P.table.map((row) => row.wanted_coverage))].sort((a, b) => a - b).map((each) => percent(each, 0));
   const seeds = P.systems.some((one) => one.seeds.length > 1) ? ", means over seeds" : "";
   const marked = several ? " The best value of a column is marked." : "";
-  $("table-note").textContent = `Percent${seeds}${ood() ? `; outliers: ${called(ood())}` : ""}.${marked} A dash: undefined, or fewer than 30 inputs of either kind accepted. 95 % intervals stand below a value where they were computed, at ${listed(known)} coverage.`;
+  $("table-note").textContent = `Percent${seeds}${ood() ? `; outliers: ${called(ood())}` : ""}.${marked} A dash: undefined, or fewer than 30 inputs of either kind accepted. 95\u00a0% intervals stand below a value where they were computed, at ${listed(known)} coverage.`;
   if ($("every-system")) $("every-system").textContent = state.shown.size < P.systems.length ? `Show all ${P.systems.length} systems` : "Show fewer systems";
 };
 

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from calibrant.report.style import line_styles
 SCRIPTS = ("charts.js", "numbers.js", "verdict.js", "tables.js", "page.js")  # one scope, in this order
 LARGEST = 5_000_000
 LONGEST_TEXT = 100_000
+LONGEST_LEAD = 72
 PACKAGES = ("calibrant", "torch", "numpy", "scikit-learn")
 
 
@@ -114,6 +116,7 @@ def _render(*, payload: Mapping[str, Any], **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"tied": _tied, "led": _led}
     return environment.get_template("template.html").render(
         **context,
         payload=payload,
@@ -121,6 +124,23 @@ def _render(*, payload: Mapping[str, Any], **context: Any) -> str:
         style=(folder / "page.css").read_text(encoding="utf-8"),
         script="".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS),
     )
+
+
+def _tied(text: str) -> str:
+    """`text`, in which no line begins with the percent sign of a number."""
+    return re.sub(r"(?<=\d) (?=%)", "\u00a0", text)
+
+
+def _led(text: str) -> Any:
+    """`text` as HTML, where what stands before a colon near its beginning, the point of the sentence, is bold.
+
+    >>> print(_led("Recalibrate <b>: the ECE falls"))
+    <b>Recalibrate &lt;b&gt;:</b> the ECE falls
+    """
+    from markupsafe import Markup
+
+    head, colon, rest = _tied(text).partition(": ")
+    return Markup("<b>{}:</b> {}").format(head, rest) if colon and len(head) <= LONGEST_LEAD else _tied(text)
 
 
 def _json(value: Any) -> str:
