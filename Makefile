@@ -21,8 +21,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP)  ## Create the virtual environment and install everything into it
 
-test: lint types $(STAMP)  ## Lint, types, doctests and tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not cluster'
+# COVERAGE=1 runs the same tests and measures them: the workers and the commands that tests start as processes of their
+# own measure themselves (`patch` in pyproject.toml).
+test: lint types $(STAMP)  ## Lint, types, doctests and tests (COVERAGE=1: held to the least coverage of src, too)
+	$(if $(COVERAGE),rm -f .coverage .coverage.*)
+	$(BIN)/python $(if $(COVERAGE),-m coverage run) -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not cluster'
+	$(if $(COVERAGE),$(BIN)/python -m coverage combine --quiet && $(BIN)/python tests/coverage_limits.py)
 
 test-slow: $(STAMP)  ## The tests that take minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
@@ -30,12 +34,8 @@ test-slow: $(STAMP)  ## The tests that take minutes
 test-cluster: $(STAMP)  ## The tests that start a Ray cluster on this machine
 	$(BIN)/python -m pytest -m 'cluster and not slow'
 
-# Commands that tests start as processes of their own measure themselves, too (`patch` in pyproject.toml).
-coverage: $(STAMP)  ## The tests of `make test`, held to the least coverage of src by line and by branch
-	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest -m 'not slow and not cluster and not browser'
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python tests/coverage_limits.py
+coverage:  ## `make test`, held to the least coverage of src by line and by branch
+	$(MAKE) test COVERAGE=1
 
 # atheris is installed beside the environment, not into it: it has wheels for few platforms, and nothing else needs it.
 FUZZ_SECONDS ?= 300

@@ -4,8 +4,9 @@
     python tests/mutants.py kernels --sample 20
 
 A mutant is the package with one operator swapped, one number or condition changed, or one return value removed. It is
-killed if a test fails or does not end in time. What was tried is kept in `--log`, one line of JSON per mutant, so that
-the next call resumes; the same seed draws the same mutants as long as the code is the same.
+killed if a test of its room fails or does not end in time (`mutant_trials.py`). What was tried is kept in `--log`, one
+line of JSON per mutant, so that the next call resumes; the same seed draws the same mutants as long as the code is the
+same.
 """
 
 from __future__ import annotations
@@ -15,17 +16,15 @@ import ast
 import copy
 import hashlib
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mutant_trials import Watched, fails, watch
 from scipy.stats import binomtest
 
 ROOT = Path(__file__).parents[1]
@@ -41,7 +40,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "selective": (("selective",), ("tests/selective",)),
     "certificates": (CERTIFICATES, ("tests/selective/test_certificate.py", "tests/selective/test_guarantees.py")),
 }
-COPIED = ("src", "tests", "docs", "examples", "pyproject.toml", "README.md")
+COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md")
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -60,6 +59,8 @@ class Mutant:
     line: int
     change: str
     text: str
+    lines: tuple[int, ...] = ()
+    """Those of the statement, or of the head of the compound statement, that it is in."""
 
     @property
     def name(self) -> str:
@@ -92,8 +93,18 @@ def planted(file: str, text: str, index: int, number: int) -> Mutant:
     tree = ast.parse(text)
     node = list(_code(tree))[index]
     change, altered = list(_alterations(node))[number]
+    lines = _lines(tree, node)
     _replace(tree, node, altered)
-    return Mutant(file, node.lineno, change, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+    return Mutant(file, node.lineno, change, ast.unparse(ast.fix_missing_locations(tree)) + "\n", lines)
+
+
+def _lines(tree: ast.AST, node: ast.AST) -> tuple[int, ...]:
+    """The lines of the innermost statement around `node`, without the statements inside that statement."""
+    around = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and any(node is x for x in ast.walk(one))]
+    least = min(around, key=lambda one: (one.end_lineno or one.lineno) - one.lineno)
+    inner = [one.lineno for one in ast.iter_child_nodes(least) if isinstance(one, ast.stmt)]
+    last = min(inner) - 1 if inner else least.end_lineno or least.lineno
+    return tuple(range(least.lineno, max(last, least.lineno) + 1))
 
 
 def _code(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
@@ -167,36 +178,14 @@ def drawn(room: str, sample: int, seed: int) -> list[Mutant]:
     return [planted(*one) for one in random.Random(f"{seed} {room}").sample(every, min(sample, len(every)))]
 
 
-def noticed(tree: Path, room: str, seconds: float) -> tuple[bool, str]:
-    """Whether the tests of `room` fail in `tree`, and how."""
-    targets = [*ROOMS[room][1], *files_of(room)]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not cluster"]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(
-        [*command, *targets], cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        printed, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.communicate()
-        return True, "timeout"
-    failed = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return process.returncode != 0, failed[0][:200] if failed else f"exit code {process.returncode}"
-
-
 def examine(room: str, mutants: Sequence[Mutant], tree: Path, log: Path) -> list[Verdict]:
     """The verdict on every mutant; those in the log are not tried again."""
-    known = _read(log)
-    began = time.monotonic()
-    broken, how = noticed(tree, room, 1800)
-    if broken:
-        raise SystemExit(f"the tests of {room} fail without any mutant: {how}")
-    limit = 3 * (time.monotonic() - began) + 10
+    known, targets = _read(log), [*ROOMS[room][1], *files_of(room)]
+    watched = None
     for number, mutant in enumerate(mutants, 1):
         if (room, mutant.name) not in known:
-            known[room, mutant.name] = verdict = _try(room, mutant, tree, limit)
+            watched = watched or watch(tree, targets, files_of(room))
+            known[room, mutant.name] = verdict = _try(room, mutant, tree, watched, targets)
             with log.open("a") as file:
                 file.write(json.dumps(asdict(verdict)) + "\n")
         verdict = known[room, mutant.name]
@@ -205,12 +194,17 @@ def examine(room: str, mutants: Sequence[Mutant], tree: Path, log: Path) -> list
     return [known[room, mutant.name] for mutant in mutants]
 
 
-def _try(room: str, mutant: Mutant, tree: Path, limit: float) -> Verdict:
-    target = tree / mutant.file
+def _try(room: str, mutant: Mutant, tree: Path, watched: Watched, targets: Sequence[str], spare: float = 10) -> Verdict:
+    target, limit = tree / mutant.file, 3 * watched.cpu + spare
     whole, began = target.read_text(), time.monotonic()
+    for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
+        compiled.unlink()  # it goes by whole seconds and sizes, so it could stand for the mutant
     try:
         target.write_text(mutant.text)
-        killed, how = noticed(tree, room, limit)
+        tests = watched.chosen(mutant.file, mutant.lines)
+        killed, how = fails(tree, tests, limit) if tests else (False, "")
+        if not killed:
+            killed, how = fails(tree, targets, limit)
     finally:
         target.write_text(whole)
     seconds = round(time.monotonic() - began, 1)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from mutants import ROOMS, drawn, files_of, places, planted
@@ -53,3 +58,68 @@ def test_rooms_have_files_and_share_none(room: str) -> None:
     others = {file for other in ROOMS if other != room for file in files_of(other)}
     assert files_of(room)
     assert not others & {*files_of(room)}
+
+
+TOY = """
+LIMIT = 3
+
+def shown(x):
+    total = x + 1
+    if total > LIMIT:
+        while x > 0:
+            x = x - 1
+        return "many"
+    return total
+"""
+TESTS = """
+import pytest
+import toy
+
+@pytest.fixture(scope="module")
+def few():
+    return toy.shown(1)
+
+def test_first(few):
+    assert few
+
+def test_few(few):
+    assert few == 2
+
+def test_many():
+    assert toy.shown(9) == "many"
+"""
+EXAMINED = """
+import json, sys
+from pathlib import Path
+import mutants
+from mutant_trials import watch
+
+tree, text = Path(sys.argv[1]), Path(sys.argv[1], "src/toy.py").read_text()
+watched = watch(tree, ["tests"], ["src/toy.py"])
+made = [mutants.planted("src/toy.py", text, *place) for place in mutants.places(text)]
+chosen = {mutant.change: watched.chosen(mutant.file, mutant.lines) for mutant in made}
+tried = [mutants._try("toy", mutant, tree, watched, ["tests"], spare=2) for mutant in made]
+assert Path(tree, "src/toy.py").read_text() == text
+print(json.dumps({one.change: [one.killed, one.how, chosen[one.change]] for one in tried}))
+"""
+
+
+def test_a_fault_is_given_to_the_tests_that_run_it_and_then_to_all(tmp_path: Path) -> None:
+    """A loop that never ends, a value that a fixture keeps for another test, and faults that change nothing."""
+    for name, text in {"src/toy.py": TOY, "tests/test_toy.py": TESTS}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    markers = "markers = ['slow', 'cluster']"
+    (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\npythonpath = ['src']\n{markers}\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", EXAMINED, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    unchanged = {"3 -> 4", "total > LIMIT -> total >= LIMIT", "x > 0 -> not (...)", "x > 0 -> x >= 0", "0 -> 1"}
+    assert {change for change, (killed, *_) in found.items() if not killed} == {*unchanged, "1 -> 2"}
+    assert found["x + 1 -> x - 1"][1].startswith("FAILED tests/test_toy.py::test_f")
+    assert found["x - 1 -> x + 1"][1].startswith("more than")
+    files = {change: {name.partition("::")[2] for name in tests} for change, (_, _, tests) in found.items()}
+    assert files["3 -> 4"] == files["x + 1 -> x - 1"] == {"test_first", "test_few", "test_many"}
+    assert files["x - 1 -> x + 1"] == {"test_many"}

@@ -100,11 +100,37 @@ def test_a_pickle_with_a_memory_cell_of_a_high_number():
         read_arrays(content, "data_batch_1")
 
 
-STATES = {
-    "attributes": b"}U\x01xK\x01s",
-    "slots": b"N}U\x01xK\x01s\x86",
-    "dtype": b"(K\x01U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t",
+DEEP = {
+    "TUPLE1": b"}N" + b"\x85" * 10**6 + b"K\x01s.",
+    "TUPLE": b"}N" + b"(" * 10**5 + b"Nt" + b"t" * (10**5 - 1) + b"K\x01s.",
+    "TUPLE2 through a memory cell": b"}N" + b"q\x000Nh\x00\x86" * 2 * 10**5 + b"K\x01s.",
+    "MEMOIZE and DUP": b"}N" + b"\x942\x86" * 4 * 10**5 + b"K\x01s.",
+    "FROZENSET": b"}(" + b"(" * 10**6 + b"\x91" * 10**6 + b"\x91K\x01s.",
 }
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_pickle_whose_key_is_nested_a_million_times(name):
+    """To hash it would overflow the stack of the machine, which no `except` catches."""
+    with pytest.raises(DataError, match="more than 100 levels deep"):
+        read_arrays(b"\x80\x04" + DEEP[name], "data_batch_1")
+
+
+@pytest.mark.parametrize("content", [b"0.", b"1.", b"\x85.", b"t.", b"(0\x87.", b"h\x05.", b"2.", b"\x94."])
+def test_a_pickle_that_takes_what_is_not_there(content):
+    with pytest.raises(DataError, match="damaged"):
+        read_arrays(b"\x80\x04" + content, "data_batch_1")
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+def test_values_of_every_kind_are_read_in_every_protocol(protocol):
+    value = {
+        "list": [1, -(2**70), 2.5, None, True],
+        "nested": [{"a": (1, (2, 3))}, [[]]],
+        "text": "é",
+        "same": [[5]] * 3,
+    }
+    assert read_arrays(pickle.dumps(value, protocol), "data_batch_1") == value
 
 
 @pytest.mark.parametrize("name", ["numpy\nndarray", "numpy\ndtype", "_codecs\nencode", "__builtin__\nbytes"])

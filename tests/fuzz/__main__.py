@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -98,9 +99,9 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__} at {place}"
 
 
-def draw(trial: Trial, seconds: float, seed: int) -> None:
+def draw(trial: Callable[[bytes], None], seeds: list[bytes], seconds: float, seed: int) -> None:
     """Inputs drawn by Hypothesis, until the time is up."""
-    seeds, until = [path.read_bytes() for path in trial.reader.seeds], time.monotonic() + seconds
+    until = time.monotonic() + seconds
     either = st.tuples(st.sampled_from(seeds), st.sampled_from(seeds), st.integers(0, 2**64))
     damaged = either.map(lambda three: mutate(three[0], Random(three[2]), also=three[1]))
 
@@ -118,19 +119,20 @@ def draw(trial: Trial, seconds: float, seed: int) -> None:
         seed += 1
 
 
-def breed(trial: Trial, seconds: float, seed: int) -> None:
+def breed(trial: Trial, seeds: list[bytes], seconds: float, seed: int) -> None:
     """Inputs bred by atheris from those that reach new code; ends the process."""
     corpus = trial.folder / "bred"
     if not corpus.exists():
         corpus.mkdir()
-        for path in trial.reader.seeds:
-            shutil.copy(path, corpus)
+        for number, content in enumerate(seeds):
+            (corpus / str(number)).write_bytes(content)
 
     def altered(content: bytes, limit: int, number: int) -> bytes:
         return mutate(content, Random(number))[:limit]
 
     options = [f"-max_total_time={max(1, round(seconds))}", f"-seed={seed + 1}", "-max_len=200000", "-rss_limit_mb=0"]
-    options += ["-timeout=0", "-verbosity=0", "-print_final_stats=0", f"-artifact_prefix={trial.folder}/"]
+    # Who waits for this process ends what hangs; libFuzzer's own limit takes a busy machine for a hang.
+    options += ["-timeout=100000", "-verbosity=0", "-print_final_stats=0", f"-artifact_prefix={trial.folder}/"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], trial, custom_mutator=altered)
     try:
         atheris.Fuzz()
@@ -138,7 +140,10 @@ def breed(trial: Trial, seconds: float, seed: int) -> None:
         trial.save()
 
 
-ENGINES = {"hypothesis": draw, **({"atheris": breed} if atheris else {})}
+ENGINES: dict[str, Callable[[Any, list[bytes], float, int], None]] = {
+    "hypothesis": draw,
+    **({"atheris": breed} if atheris else {}),
+}
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,7 @@ def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits)
     for path in trial.reader.seeds:
         trial.reader.read(Path(shutil.copy(path, trial.input)))  # what is imported late does not count as a hang
     try:
-        ENGINES[engine](trial, seconds, seed)
+        ENGINES[engine](trial, [path.read_bytes() for path in trial.reader.seeds], seconds, seed)
         code = 0
     except SystemExit as error:  # as atheris ends
         code = int(error.code or 0)
@@ -235,6 +240,7 @@ def _all(options: argparse.Namespace) -> int:
     if atheris is None:
         print("atheris is not installed: inputs are drawn by Hypothesis alone")
     options.failures.mkdir(parents=True, exist_ok=True)
+    draw(lambda content: None, [b"{}"], 0.1, 0)  # Hypothesis prepares its tables once, before processes are forked
     share, limits = options.seconds / len(wanted) / len(ENGINES), Limits(round(options.memory * 2**30), options.hang)
     total = Count()
     for reader in wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickletools
 import struct
 import zipfile
 import zlib
@@ -26,6 +27,16 @@ TOKENS = [
     b"1e309", b"\n", b"\r", b",", b'"', b"'", b"\t", b";", b"[" * 100, b"{" * 100, b"&a [*a]", b"<<: *a\n",
     b"!!python/object:os.system", b"\xef\xbb\xbf", b"\xff\xfe", b"PK\x03\x04", b"cos\nsystem\n(S'true'\ntR.",
     b"0" * 30, b"\xc3\x28", b": ", b"- ", b"---\n",
+]  # fmt: skip
+
+INSTRUCTIONS = [
+    b"(", b"0", b"1", b"2", b"N", b"}", b"]", b")", b"\x85", b"\x86", b"\x87", b"t", b"l", b"d", b"a", b"e", b"s",
+    b"u", b"b", b"R", b"o", b"\x81", b"\x92", b"\x93", b"\x94", b"\x8f", b"\x90", b"\x91", b"h\x00", b"h\x05",
+    b"q\x00", b"j\xff\xff\xff\x7f", b"r\xff\xff\x0f\x00", b"K\x01", b"J\xff\xff\xff\xff", b"\x8b\xff\xff\xff\x7f",
+    b"G" + b"\x7f" * 8, b"U\x01x", b"X\x02\x00\x00\x00\xc3\xa9", b"B\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 8,
+    b"\x95" + b"\xff" * 8, b"\x82\x01", b"cos\nsystem\n", b"cnumpy\ndtype\n", b"cnumpy\nndarray\n",
+    b"cnumpy.core.multiarray\n_reconstruct\n", b"c_codecs\nencode\n", b"cbuiltins\nbytes\n", b"cbuiltins\neval\n",
+    b"i__builtin__\neval\n", b"Px\n", b"Q",
 ]  # fmt: skip
 
 
@@ -155,6 +166,31 @@ def _png(content: bytes, random: Random) -> bytes:
     return content[:8] + b"".join(packed)
 
 
+def _pickle(content: bytes, random: Random) -> bytes:
+    """One instruction removed, doubled, repeated very often, moved or replaced by one from `INSTRUCTIONS`."""
+    starts = [place or 0 for _, _, place in pickletools.genops(content)]
+    parts = [content[start:end] for start, end in zip(starts, [*starts[1:], len(content)])]
+    at, other = random.randrange(len(parts)), random.randrange(len(parts))
+    kind = random.randrange(6)
+    if kind == 0:
+        del parts[at]
+    elif kind == 1:
+        parts[at] *= random.choice((2, 2, 3, 1000, 180_000))
+    elif kind == 2:
+        parts[at], parts[other] = parts[other], parts[at]
+    elif kind == 3:
+        parts.insert(at, random.choice(INSTRUCTIONS))
+    elif kind == 4:
+        parts.insert(at, random.choice(INSTRUCTIONS) * random.choice((2, 100, 180_000)))
+    else:
+        parts[at] = random.choice(INSTRUCTIONS)
+    return b"".join(parts)
+
+
+def _opens_pickle(content: bytes) -> bool:
+    return content[:1] == b"\x80" or content[:3] == b"(dp"
+
+
 def _opens_safetensors(content: bytes) -> bool:
     return content[8:10] in (b'{"', b"{ ") and content[1:8].count(0) >= 5
 
@@ -163,6 +199,7 @@ INSIDE: list[tuple[Callable[[bytes], bool], Callable[[bytes, Random], bytes]]] =
     (lambda content: content[:1] in (b"{", b"["), _json),
     (lambda content: b":" in content[:200] and content[:1].isalpha() and content.isascii(), _yaml),
     (_opens_safetensors, _safetensors),
+    (_opens_pickle, _pickle),
     (lambda content: content[:2] == b"PK", _zip),
     (lambda content: content[:4] == b"\x89PNG", _png),
 ]

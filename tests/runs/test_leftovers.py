@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from commands import TINY
 
+from calibrant.config.loading import load_settings
 from calibrant.files import RunError, leftovers, whole, write_bytes
 from calibrant.runs.run import Run
+from calibrant.training import Workspace, open_data
+from calibrant.training.checkpoints import Checkpoint, CheckpointStore
 
 
 def test_a_leftover_is_removed_when_its_target_is_written_again(tmp_path):
@@ -46,3 +51,22 @@ def test_an_edited_number_in_a_result_is_refused_and_an_old_result_is_read(tmp_p
     del record["checksum"]
     (stage.path / "result.json").write_text(json.dumps(record))
     assert stage.result == {"accuracy": 0.5}
+
+
+def test_checkpoints_of_a_finished_stage_are_removed(tmp_path):
+    """As a kill leaves them between the result of a stage and the end of its checkpoints."""
+    settings = load_settings("embedded", overrides=[*TINY, "fit.epochs=1", "data.train=96"])
+    workspace = Workspace(open_data(settings.data, 0), settings, tmp_path, progress=False)
+    workspace.history("FNN")
+    stage = workspace.stage("FNN").path
+    CheckpointStore(stage).save(Checkpoint({"x": torch.zeros(2)}, {"step": 1}))
+    assert list(stage.glob("checkpoint-*"))
+    workspace.history("FNN")
+    assert not list(stage.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("name", ["settings.yaml", "splits.json"])
+def test_what_a_kill_left_of_the_files_of_a_run_is_removed(tmp_path, name):
+    (tmp_path / f".{name}.0123abcd.tmp").write_text("half")
+    Run(tmp_path).describe(load_settings("embedded"), "{}")
+    assert not list(tmp_path.glob(".*.tmp"))

@@ -3,7 +3,8 @@
 A pickle is a program: it may name any function of any module and have it called. Here the few names that NumPy's arrays
 and Python's strings need are bound to inert stand-ins of our own, and every other name is refused, so nothing that the
 file says is imported or run. What the file holds is counted before and after it is read, so that a small one cannot
-grow large: at most 2,097,152 instructions, and 1,048,576 values in the result, each counted as often as it occurs.
+grow large: at most 2,097,152 instructions, tuples at most 100 levels deep, and 1,048,576 values in the result, each
+counted as often as it occurs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.data.arrays import DataError
+from calibrant.data.pickle_depth import Depth
 
 MOST_INSTRUCTIONS = 2**21
 MOST_VALUES = 2**20
+MOST_LEVELS = 100
 
 
 class _ForeignNameError(Exception):
@@ -114,10 +117,13 @@ class _Reader(pickle.Unpickler):
 
 
 def _check_instructions(content: bytes) -> None:
-    """Refuse too many instructions, and numbers of memory cells by which the reader would allocate as many."""
+    """Refuse too many instructions or levels, and high numbers of memory cells, as many as are allocated."""
+    depth = Depth()
     for number, (instruction, argument, _) in enumerate(pickletools.genops(content)):
         if number > MOST_INSTRUCTIONS or (instruction.name.endswith("PUT") and int(argument or 0) > MOST_INSTRUCTIONS):
             raise InputError(f"more than {MOST_INSTRUCTIONS:,} instructions or memory cells")
+        if depth.step(instruction, argument) > MOST_LEVELS:
+            raise InputError(f"tuples more than {MOST_LEVELS} levels deep")
 
 
 def _plain(value: Any, seen: Iterator[int]) -> Any:
