@@ -17,4 +17,6 @@ TINY = (
     "study.etas=[0.01,0.1]",
     "study.regularizers={esd: [2], dece: [1], focal: [1], mmce: [1], avuc: [0.5], soft_avuc: [0.5]}",
     "study.backbone.overrides=[backbone.name=mlp-8]",
+    "study.posteriors={systems: {deterministic: [posterior.family=deterministic], mean_field: []},"
+    " calibrated: [mean_field], cost_rounds: 1}",
 )

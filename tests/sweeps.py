@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -30,9 +31,9 @@ RAY = [
 ]
 
 
-@pytest.fixture(scope="module")
-def address():
-    """Two nodes of one worker each, whose processes can import the tests."""
+@contextlib.contextmanager
+def two_nodes():
+    """A Ray cluster of two nodes of one worker each, whose processes can import the tests; with the second node."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -41,11 +42,18 @@ def address():
     with environment(quiet):
         node = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=node)
-        cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+        second = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
         cluster.wait_for_nodes()
-        yield cluster.address
+        yield cluster, second
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Two nodes that nobody takes away."""
+    with two_nodes() as (cluster, _):
+        yield cluster.address
 
 
 FAST = (

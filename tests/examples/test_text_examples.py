@@ -84,6 +84,24 @@ def test_intents_fine_tuned_and_read_again(
     assert without_numbers(first) == without_numbers(shown("python examples/intents.py clinc150"))
 
 
+def test_the_embeddings_are_what_the_profile_reads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from calibrant.config.loading import load_settings
+    from calibrant.training import open_data
+
+    (folder / "domains.json").write_text(json.dumps({"work": ["bank"], "home": ["music", "alarm"], "travel": []}))
+    run("embed_intents", [str(folder), str(folder / "data")], monkeypatch, capsys)
+    settings = load_settings("clinc150", overrides=[f"data.root={folder / 'data'}", "data.validation=100"])
+    data = open_data(settings.data, 0)
+    known = [row for part in ("train", "val") for row in json.loads((folder / "data_full.json").read_text())[part]]
+    assert len(data.train) + len(data.validation) == sum(intent != "bank" for _, intent in known)
+    assert data.train.classes == ("alarm", "music")
+    assert data.uncertainty is not None
+    assert len(data.uncertainty) == 60
+    assert {name: len(part) for name, part in data.ood.items()} == {"out-of-scope": 40, "held-out-domains": 40}
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_lora(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("lora", ["--short"], monkeypatch, capsys)

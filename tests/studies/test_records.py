@@ -1,6 +1,7 @@
 """Records as Parquet: what is written comes back, to the byte; JSON of 0.1.0 is read; damage is told."""
 
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from experiment_labs import TINY
 
 from calibrant.files import RunError
 from calibrant.studies import open_lab
+from calibrant.studies.jobs import Job, execute, open_workspace
 from calibrant.studies.lab import MissingRecord
 from calibrant.studies.records import find_record, read_header, read_record, write_record
 from calibrant.studies.study_trial import StudyTrial
@@ -127,3 +129,27 @@ def test_an_altered_page_is_not_read_as_other_numbers(tmp_path):
         except RunError:
             refused += 1
     assert refused > (len(whole) - footer) / 2
+
+
+def test_a_clock_that_was_set_back_shows_no_old_record(tmp_path):
+    """Two records of one size and one time, to the nanosecond, by one process; and one by another process."""
+    lab = open_lab("embedded", results=tmp_path / "results", runs=tmp_path / "runs", overrides=TINY)
+    trial, shown = StudyTrial("FNN", 0), []
+    for temperature in (1.5, 2.5, 3.5):
+        replaced = {**content(), "temperature": temperature}
+        lab.write_record(trial, replaced) if temperature < 3 else write_record(lab.path(trial), replaced)
+        os.utime(lab.path(trial), ns=(10**18, 10**18))
+        shown.append(lab.record(trial)["temperature"])
+    assert shown == [1.5, 2.5, 3.5]
+
+
+def test_a_resumed_reproduce_writes_the_same_bytes(tmp_path):
+    """The second time all stages are finished, so that the scores are read from files, which have another order."""
+    lab = open_lab("embedded", results=tmp_path / "results", runs=tmp_path / "runs", overrides=[*TINY, "fit.epochs=1"])
+    trial, written = StudyTrial("SFNN", 0), []
+    for _ in range(2):
+        open_workspace.cache_clear()
+        execute((lab, Job("measure", trial, trials=(trial,), coverages=((1.0, 0.5),)), False), lambda _: None)
+        written.append(lab.path(trial).read_bytes())
+        lab.path(trial).unlink()
+    assert written[0] == written[1]

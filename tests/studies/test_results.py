@@ -53,14 +53,14 @@ def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
     assert write_claims(tmp_path).read_text() == (RESULTS / "README.md").read_text()
 
 
-def test_the_front_page_shows_rows_and_figures_of_the_first_run() -> None:
+def test_the_front_page_shows_rows_and_figures_of_committed_runs() -> None:
     shown = _section((ROOT / "README.md").read_text(), "What it gives")
     rows = [line for line in shown.splitlines() if line.startswith("| ")]
     assert len(rows) > 5
     measured = (RESULTS / "README.md").read_text()
-    known = {line for run in ("small", "pretrained") for line in _section(measured, run).splitlines()}
+    known = {line for run in ("cifar10", "pretrained") for line in _section(measured, run).splitlines()}
     assert set(rows) <= known
-    figures = re.findall(r"\]\((results/small/[^)]+\.png)\)", shown)
+    figures = re.findall(r"\]\((results/cifar10/[^)]+\.png)\)", shown)
     assert len(figures) == 2
     assert all((ROOT / figure).is_file() for figure in figures)
 

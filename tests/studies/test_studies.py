@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import shutil
 import signal
@@ -13,15 +14,30 @@ from dataclasses import replace
 import pytest
 from experiment_labs import TINY
 
+from calibrant import InputError
 from calibrant.files import RunError
 from calibrant.studies import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
-from calibrant.studies.claims import CLAIMS, stable_gamma
+from calibrant.studies.claims import (
+    CLAIMS,
+    accuracy_at_level,
+    at_seventy,
+    bayesian_selectors,
+    no_ood_help,
+    ocm_costs,
+    regularizer_at_level,
+    robust_to_eta,
+    stable_gamma,
+)
 from calibrant.studies.coverage_study import systems
+from calibrant.studies.findings import value
 from calibrant.studies.jobs import run_jobs
+from calibrant.studies.plan import load_plan
 from calibrant.studies.planning import trial_jobs
+from calibrant.studies.registry import pick
 from calibrant.studies.reproduction import run
 from calibrant.studies.study import trial
 from calibrant.studies.study_trial import StudyTrial
+from calibrant.studies.tradeoff_study import point
 
 EIGHT = {"FNN", "CFNN", "FNN-OCM", "CFNN-OCM", "BNN", "CBNN", "BNN-OCM", "CBNN-OCM"}
 SCHEMES = {
@@ -37,7 +53,9 @@ SCHEMES = {
     "ablation-eta": {"SFNN", "SBNN-OCM", "SCBNN-OCM", "FNN + temperature + confidence"},
     "regularizers": {"FNN", "CFNN", "BNN", "CBNN", "FNN + temperature"},
     "ood-scores": EIGHT,
+    "posteriors": {"BNN", "BNN-OCM", "CBNN", "CBNN-OCM"},
 }
+SOME = ("reliability", "ood-histograms", "coverage", "ood-scores", "gamma-tradeoff", "ablation-gamma", "ablation-eta")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +95,27 @@ def test_a_study_writes_tables_figures_and_a_page(lab, study):
 def test_no_scheme_of_the_paper_is_left_out(lab, study):
     found = {row["system"] for row in rows(lab.results / study)}
     assert SCHEMES[study] <= found
+
+
+def test_a_plan_of_some_base_schemes_leaves_out_the_others(lab, tmp_path):
+    plan = lab.plan.model_copy(update={"schemes": ("FNN", "CBNN")})
+    some, left_out = Lab(lab.settings, plan, lab.results, lab.runs), {"CFNN", "BNN", "CFNN-OCM", "BNN-OCM"}
+
+    def base(system):
+        return system.partition(" + ")[0].removeprefix("S")
+
+    for name in SOME:
+        shown = {row["system"] for row in STUDIES[name].tables(some)[0].rows}
+        assert {each for each in SCHEMES[name] if base(each) not in left_out} <= shown
+        assert not left_out & {base(each) for each in shown}
+        assert STUDIES[name].figures(some)
+    new = Lab(lab.settings, plan, tmp_path, tmp_path)
+    jobs = trial_jobs(new, {StudyTrial(scheme): () for scheme in ("CBNN", "FNN-OCM")})
+    assert [job.trial.scheme for job in jobs] == ["FNN", "FNN-OCM", "FNN-OCM", "CBNN", "CBNN"]
+    with pytest.raises(InputError, match="study lambda-pareto needs CFNN, too"):
+        pick(some, "lambda-pareto")
+    with pytest.raises(InputError, match="FNN must be among them"):
+        load_plan("embedded", ["study.schemes=[BNN]"])
 
 
 def test_grids_are_complete(lab):
@@ -120,7 +159,7 @@ def test_tables_regenerate_from_the_records_alone(lab, tmp_path):
                 again = (tmp_path / study.name / f"{table.name}.{kind}").read_bytes()
                 assert again == (lab.results / study.name / f"{table.name}.{kind}").read_bytes()
                 compared += 1
-    assert compared == 2 * (len(STUDIES) + 6)  # cost has two tables, backbone three, trust four
+    assert compared == 2 * (len(STUDIES) + 9)  # cost has two tables, backbone three, trust and posteriors four
 
 
 def test_everything_else_regenerates_too(lab, tmp_path):
@@ -174,7 +213,7 @@ def test_claims_are_filled_in(lab, tmp_path):
     text = write_claims(results).read_text()
     for claim in CLAIMS:
         assert f"### {claim.text}" in text
-    assert text.count("Not measured yet.") == sum(claim.cifar10_only for claim in CLAIMS)
+    assert text.count("Not measured yet.") == sum(claim.where == "on CIFAR-10" for claim in CLAIMS)
     assert "Two epochs teach it little." in text
     assert f" -o fit.epochs={lab.settings.fit.epochs}" in text
     assert write_claims(tmp_path / "results" / "tiny" / "records").read_text().count("Not measured yet.") == len(CLAIMS)
@@ -183,6 +222,42 @@ def test_claims_are_filled_in(lab, tmp_path):
     (results / "causes.yaml").write_text("ocn: x\n")
     with pytest.raises(ValueError, match="'ocn' that does not exist"):
         write_claims(results)
+
+
+def test_a_run_of_some_schemes_is_judged_by_those(lab, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(lab.results, results / "tiny")
+    some = replace(lab, results=results / "tiny", plan=lab.plan.model_copy(update={"schemes": ("FNN", "CBNN")}))
+    some.save()
+    text = write_claims(results).read_text()
+    head = text.partition("## tiny\n")[2].partition("\n## ")[0]
+    assert "| FNN-OCM |" in head
+    assert "| SCBNN-OCM, half accepted |" in head
+    assert "BNN |" not in head.replace("CBNN |", "")
+    assert [finding.what for finding in ocm_costs(some)] == ["ECE, FNN-OCM less FNN", "ECE, CBNN-OCM less CBNN"]
+    assert not list(no_ood_help(some))
+
+
+def test_accepted_outliers_stand_beside_detection_among_the_accepted(lab):
+    counted = [*bayesian_selectors(lab), *robust_to_eta(lab), *at_seventy(lab)]
+    assert {bool(one.outliers) for one in counted if "OOD detection" in one.what} == {True}
+    assert not any(one.outliers for one in counted if "OOD detection" not in one.what)
+    size = lab.record(trial(lab, "FNN"))["sizes"]["near"]
+    assert next(one.outliers for one in counted if one.outliers).endswith(f" of {size:,} at 40 %")
+    selector = lab.at(replace(trial(lab, "FNN"), scheme="SFNN"), 0.4)
+    assert f"SFNN {selector['accepted']['near']:,} of" in next(one.outliers for one in counted if one.outliers)
+
+
+def test_the_level_at_which_schemes_are_compared_is_one_that_both_reach(lab):
+    for finding in (*accuracy_at_level(lab), *regularizer_at_level(lab)):
+        schemes = finding.what.partition(", ")[2].split(" less ")
+        reached = [[value(lab, point(lab, s, gamma), "detection").value for gamma in lab.plan.gammas] for s in schemes]
+        if math.isnan(finding.estimate.value):
+            assert max(map(min, reached)) > min(map(max, reached))
+            continue
+        level = float(finding.what.partition("detection ")[2].partition(" %")[0]) / 100
+        for found in reached:
+            assert min(found) - 0.001 <= level <= max(found) + 0.001
 
 
 def test_one_gamma_says_nothing_about_stability(lab):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,12 @@ import torch
 from calibrant.metrics.functional import array
 from calibrant.studies import Lab, open_lab, redraw, reproduce
 from calibrant.studies.jobs import open_workspace
-from calibrant.studies.records import read_record
+from calibrant.studies.lab import MissingRecord
+from calibrant.studies.own_claims import trust_beats_baseline, trust_beats_selector, unseen_sets
+from calibrant.studies.records import read_record, write_record
 from calibrant.studies.trust_measuring import UNSEEN, Stream, stream_ece, wrong
 from calibrant.studies.trust_outputs import CERTIFICATE, CERTIFYING, FITTING, RULE, scored_outputs, trust_parts
-from calibrant.studies.trust_study import BASELINE, DEFAULT, NAMES, record_path
+from calibrant.studies.trust_study import BASELINE, DEFAULT, NAMES, STUDY, estimate, record_path, records_of
 from calibrant.studies.trust_systems import by_confidence, trust_systems
 
 SMALL = ("fit.epochs=2", "finetune.epochs=1", "finetune.examples_per_epoch=128", "posterior.members=2")
@@ -94,3 +98,41 @@ def test_little_and_synthetic_outliers_fit_other_rules(lab: Lab) -> None:
     values = [systems[name].say(before["far"], 0.5).right for name in ("trust", "trust, 20 outliers")]
     assert not torch.equal(*values)
     assert torch.equal(systems["trust"].say(before["far"], 0.0).right, before["far"].confidence)
+
+
+def test_several_seeds_are_averaged_and_missing_ones_are_told(lab: Lab, tmp_path: Path) -> None:
+    shutil.copytree(lab.results, tmp_path / "two")
+    two = replace(lab, results=tmp_path / "two", plan=lab.plan.model_copy(update={"seeds": (0, 1)}))
+    with pytest.raises(MissingRecord, match="has not been run to its end"):
+        STUDY.tables(two)
+    for name in NAMES:
+        record = read_record(record_path(lab, BASELINE if name == DEFAULT else name))
+        write_record(record_path(two, name, 1), {**record, "system": f"{name} of the other seed"})
+    first, base = (estimate(records_of(lab, name), 0.8, wrong(0.5, UNSEEN)) for name in (DEFAULT, BASELINE))
+    both = estimate(records_of(two, DEFAULT), 0.8, wrong(0.5, UNSEEN))
+    assert both.value == pytest.approx((first.value + base.value) / 2)
+    assert both.bounds == (0.0, 1.0)
+    rows = {row["system"]: row for row in STUDY.tables(two)[0].rows}
+    counts = [read_record(record_path(two, DEFAULT, seed))["at"][1]["accepted"]["far"] for seed in (0, 1)]
+    size = read_record(record_path(lab, DEFAULT))["sizes"]["far"]
+    assert rows[DEFAULT][f"accepted of {size} far"] == round(sum(counts) / 2)
+
+
+def test_only_what_is_drawn_is_kept_for_figures(lab: Lab) -> None:
+    for name in NAMES:
+        assert ("points" in read_record(record_path(lab, name))) == (name in (BASELINE, DEFAULT))
+
+
+def test_the_claims_on_rules_are_judged_and_skipped_where_nothing_is_measured(lab: Lab, tmp_path: Path) -> None:
+    found = list(trust_beats_baseline(lab))
+    assert len(found) == 4
+    pair = [estimate(records_of(lab, name), 0.8, wrong(0.5, "near")).value for name in (DEFAULT, BASELINE)]
+    assert found[0].estimate.value == pytest.approx(pair[0] - pair[1])
+    assert found[0].high == 0
+    assert len(list(trust_beats_selector(lab))) == 4
+    assert len(list(unseen_sets(lab))) == 4  # two shares, before and after OCM, of the threshold and of trust
+    (tmp_path / "records").mkdir()
+    nothing = replace(lab, results=tmp_path)
+    assert list(unseen_sets(nothing)) == []
+    with pytest.raises(MissingRecord):
+        list(trust_beats_baseline(nothing))

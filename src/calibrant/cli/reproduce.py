@@ -26,7 +26,7 @@ def command(
         typer.Argument(
             metavar="STUDY",
             help="reliability, lambda-pareto, ood-histograms, gamma-tradeoff, coverage, cost, ablation-lambda,"
-            " ablation-gamma, ablation-eta, backbone, regularizers, ood-scores, trust, all; or claims.",
+            " ablation-gamma, ablation-eta, backbone, regularizers, ood-scores, trust, posteriors, all; or claims.",
         ),
     ],
     profile: options.Profile = None,

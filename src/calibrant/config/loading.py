@@ -97,7 +97,7 @@ def profiles() -> tuple[str, ...]:
     """Names of the profiles that are shipped.
 
     >>> profiles()
-    ('cifar10', 'cifar100', 'embedded', 'micro', 'own-network', 'paper', 'paper-code', 'pretrained',
+    ('cifar10', 'cifar100', 'clinc150', 'embedded', 'micro', 'own-network', 'paper', 'paper-code', 'pretrained',
     'small', 'small-cifar10')
     """
     folder = resources.files("calibrant.config") / "profiles"

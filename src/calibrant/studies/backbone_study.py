@@ -56,4 +56,5 @@ STUDY = Study(
     _tables,
     _figures,
     within=_within,
+    all_bases=True,
 )

@@ -12,11 +12,12 @@ from calibrant.data import Spec
 from calibrant.files import write_bytes
 from calibrant.studies import coverage_study, trust_study
 from calibrant.studies.claims import CLAIMS, HARDLY, NEARLY_ONE
-from calibrant.studies.findings import Claim, Finding, overall
+from calibrant.studies.findings import Claim, Finding, accepted, outliers_of, overall, verdicts, with_selector
 from calibrant.studies.lab import Lab, MissingRecord
 from calibrant.studies.plan import load_plan
-from calibrant.studies.study import EIGHT, first_ood, measured, temperature, trial
+from calibrant.studies.study import EIGHT, first_ood, measured, plain, temperature, within_plan
 from calibrant.studies.study_table import Cell, StudyTable
+from calibrant.studies.study_trial import StudyTrial
 
 CAUSES = "causes.yaml"
 
@@ -31,7 +32,7 @@ def write_claims(results: Path) -> Path:
     files = [path for pattern in ("*", "*/backbone") for path in sorted(results.glob(f"{pattern}/study.yaml"))]
     labs = {file.parent.relative_to(results).as_posix(): Lab.load(file.parent) for file in files}
     causes = _read_causes(results / CAUSES)
-    parts = [_HEAD, *(_headline(name, lab) or _trust(name, lab) for name, lab in labs.items()), "## Claims\n", _RULE]
+    parts = [_HEAD, *(_run(name, lab) for name, lab in labs.items()), "## Claims\n", _RULE]
     parts += [_claim(claim, labs, causes) for claim in CLAIMS]
     path = results / "README.md"
     write_bytes(path, "\n".join(part for part in parts if part).encode())
@@ -44,12 +45,18 @@ Made by `calibrant reproduce claims --from results` from the records in the fold
 figures in them by `calibrant reproduce all --from results/FOLDER`. Nothing here is written by hand but the causes,
 which are in `causes.yaml`.
 """
-_RULE = f"""A claim is a statement about numbers: that each lies above or below a bound. It **holds** where the whole
-95 % interval is on the right side, **does not hold** where it is wholly on the wrong one, and otherwise **cannot be
-told at this scale**; with several numbers it holds if all do, and does not hold if any does not. Differences and
-ratios are paired: both systems are resampled on the same inputs. "Nearly 1" is taken as above {NEARLY_ONE:g};
-"stable", "robust" and "hardly changes" as varying by less than {100 * HARDLY:g} points; "does not help" as by less
-than 1 point. With one seed an interval tells how much the test inputs matter, not the training.
+_RULE = f"""A claim is a statement about numbers: that each lies above or below a bound. A number **holds** where its
+whole 95 % interval is on the right side, **does not hold** where it is wholly on the wrong one, and otherwise **cannot
+be told at this scale**. A claim of several numbers holds if all do, which needs no correction, and does not hold if any
+does not, which does: their p-values are adjusted by Holm's method, so that one number on the wrong side among many may
+not be enough. Differences and ratios are paired: both systems are resampled on the same inputs. "Nearly 1" is taken as
+above {NEARLY_ONE:g}; "stable", "robust", "similar" and "hardly changes" as within {100 * HARDLY:g} points; "does not
+help" as by less than 1 point. With one seed an interval tells how much the test inputs matter, not the training.
+
+OOD detection below full coverage is among the accepted inputs, and it is high, too, where most outliers are accepted
+with little confidence; the number of accepted outliers therefore stands beside it. Two statements of the paper are not
+judged: which lambda is best, because its values belong to another normalization of the loss (docs/conventions.md), and
+that the confidence of BNN on outliers is about uniform.
 """
 
 
@@ -66,17 +73,20 @@ def _read_causes(path: Path) -> Mapping[str, str]:
 
 def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> str:
     rows: list[dict[str, Cell]] = []
-    verdicts = []
+    told = []
     for name, lab in labs.items():
         findings = _findings(claim, lab)
         if not findings:
             continue
         level = lab.settings.report.confidence_level
-        found = [finding.verdict(level) for finding in findings]
-        verdicts.append(f"{name}{_seeds(lab)}: **{overall(found)}**.")
+        found = verdicts(findings, level)
+        told.append(f"{name}{_seeds(lab)}: **{overall(found)}**.")
         for finding, verdict in zip(findings, found):
-            rows.append({"run": name, "what": finding.what, "measured": finding.text(level), "verdict": verdict})
-    lines = [f"### {claim.text}\n", " ".join(verdicts) or "Not measured yet.", ""]
+            row: dict[str, Cell] = {"run": name, "what": finding.what, "measured": finding.text(level)}
+            if any(one.outliers for one in findings):
+                row["accepted outliers"] = finding.outliers
+            rows.append({**row, "verdict": verdict})
+    lines = [f"### {claim.text}\n", " ".join(told) or "Not measured yet.", ""]
     lines += [StudyTable(rows).markdown()] if rows else []
     for key, text in causes.items():
         about, _, lab_name = key.partition("@")
@@ -91,7 +101,8 @@ def _seeds(lab: Lab) -> str:
 
 def _findings(claim: Claim, lab: Lab) -> list[Finding]:
     """What decides `claim` in `lab`; nothing where it does not apply or has not been measured."""
-    if claim.cifar10_only and Spec.parse(lab.settings.data.source).kind != "cifar10":
+    on_cifar10 = Spec.parse(lab.settings.data.source).kind == "cifar10"
+    if claim.where == ("not on CIFAR-10" if on_cifar10 else "on CIFAR-10"):
         return []
     try:
         return list(claim.findings(lab))
@@ -99,29 +110,16 @@ def _findings(claim: Claim, lab: Lab) -> list[Finding]:
         return []
 
 
+def _run(name: str, lab: Lab) -> str:
+    """What was measured in `lab`: schemes, rules, or both."""
+    told = "\n".join(part for part in (_headline(name, lab), _trust(name, lab)) if part)
+    return f"## {name}\n\n{told}" if told else ""
+
+
 def _headline(name: str, lab: Lab) -> str:
     """Every scheme at full and at half coverage, as far as they have been measured."""
-    rows: list[dict[str, Cell]] = []
-    try:
-        plain = {scheme: trial(lab, scheme) for scheme in EIGHT}
-        shown = {
-            **{scheme: (one, 1.0) for scheme, one in plain.items()},
-            "FNN + temperature": (temperature(plain["FNN"]), 1.0),
-            **{f"{s}, half accepted": (coverage_study.systems(lab)[s], 0.5) for s in coverage_study.PAPER},
-            "FNN + temperature + confidence, half accepted": (temperature(plain["FNN"]), 0.5),
-        }
-        ood = first_ood(lab, plain["FNN"])
-        for label, (one, at) in shown.items():
-            rows.append(
-                {
-                    "system": label,
-                    "accuracy": measured(lab, one, "accuracy", at),
-                    "ECE": measured(lab, one, "ece", at),
-                    f"OOD detection, {ood}": measured(lab, one, f"detection:{ood}", at),
-                    "whole system": measured(lab, one, f"system_rate:{ood}", at),
-                }
-            )
-    except MissingRecord:
+    rows = [row for label, (one, at) in _shown(lab).items() if (row := _headline_row(lab, label, one, at))]
+    if not rows:
         return ""
     data, seeds = lab.settings.data, ", ".join(map(str, lab.seeds))
     about = (
@@ -132,7 +130,38 @@ def _headline(name: str, lab: Lab) -> str:
         f" `calibrant reproduce all --profile {lab.settings.profile} --data DIR{_options(lab)}`; settings and grids in"
         f" `{name}/`."
     )
-    return f"## {name}\n\n{about}\n\n{StudyTable(rows).markdown()}"
+    return f"{about}\n\n{StudyTable(rows).markdown()}"
+
+
+def _shown(lab: Lab) -> dict[str, tuple[StudyTrial, float]]:
+    """The systems of the headline and the coverage of each; nothing where lambda is not chosen yet."""
+    try:
+        schemes, selectors = plain(lab, EIGHT), within_plan(lab, coverage_study.PAPER)
+        scaled = temperature(schemes["FNN"])
+        return {
+            **{scheme: (one, 1.0) for scheme, one in schemes.items()},
+            "FNN + temperature": (scaled, 1.0),
+            **{f"{scheme}, half accepted": (with_selector(lab, scheme), 0.5) for scheme in selectors},
+            "FNN + temperature + confidence, half accepted": (scaled, 0.5),
+        }
+    except MissingRecord:
+        return {}
+
+
+def _headline_row(lab: Lab, label: str, one: StudyTrial, at: float) -> dict[str, Cell]:
+    """One system; nothing where it has not been measured."""
+    try:
+        ood = first_ood(lab, one)
+        return {
+            "system": label,
+            "accuracy": measured(lab, one, "accuracy", at),
+            "ECE": measured(lab, one, "ece", at),
+            f"OOD detection, {ood}": measured(lab, one, f"detection:{ood}", at),
+            f"accepted of {outliers_of(lab, one):,}": round(accepted(lab, one, at)),
+            "whole system": measured(lab, one, f"system_rate:{ood}", at),
+        }
+    except MissingRecord:
+        return {}
 
 
 def _trust(name: str, lab: Lab) -> str:
@@ -142,16 +171,20 @@ def _trust(name: str, lab: Lab) -> str:
     except MissingRecord:
         return ""
     data, network = lab.settings.data, lab.settings.backbone
+    others = (
+        f" with the weights {network.weights}, which others trained on all training data; D_u is {data.uncertainty}."
+        " Validation data is split off the test set"
+    )
+    option = f" --weights {network.weights}" if network.weights else ""
     about = (
-        f"{data.source}, {network.name} with the weights {network.weights}, which others trained on all training data;"
-        f" D_u is {data.uncertainty}. Validation data is split off the test set. Made by `calibrant reproduce trust"
-        f" --profile {lab.settings.profile} --weights {network.weights} --data DIR`; every coverage, share and kind of"
+        f"Rules on one network: {data.source}, {network.name}{others if network.weights else ''}. Made by `calibrant"
+        f" reproduce trust --profile {lab.settings.profile}{option} --data DIR`; every coverage, share and kind of"
         f" outliers is in `{name}/trust/all.md`, how independent the numbers are in docs/trust.md."
     )
     left_out = ("ECE, 10 % outliers", "ECE, no outliers", "ID coverage")
     rows = [{column: cell for column, cell in row.items() if column not in left_out} for row in table.rows]
     shown = StudyTable(rows, note=table.note)
-    return f"## {name}\n\n{about}\n\n{shown.markdown()}\n{goals.markdown()}"
+    return f"{about}\n\n{shown.markdown()}\n{goals.markdown()}"
 
 
 def _options(lab: Lab) -> str:
@@ -159,7 +192,10 @@ def _options(lab: Lab) -> str:
     profile, own = (_flat(one.model_dump(mode="json")) for one in (load_settings(lab.settings.profile), lab.settings))
     changed = [name for name in own if own[name] != profile.get(name) and not name.startswith("engine.")]
     options = [f"{name}={own[name]}" for name in changed]
-    if lab.plan.studies != load_plan(lab.settings.profile).studies:
+    plan = load_plan(lab.settings.profile)
+    if lab.plan.schemes != plan.schemes:
+        options.append(f"study.schemes=[{','.join(lab.plan.schemes)}]")
+    if lab.plan.studies != plan.studies:
         options.append(f"study.studies=[{','.join(lab.plan.studies or ())}]")
     return "".join(f" -o {option}" for option in options)
 

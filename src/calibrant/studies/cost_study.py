@@ -10,8 +10,9 @@ import torch
 from calibrant.backbones import build, cost
 from calibrant.files import read_json
 from calibrant.studies.lab import Lab, write_compact
+from calibrant.studies.plan import BASES
 from calibrant.studies.planning import Needs
-from calibrant.studies.study import BASES, OCM, Figures, Study
+from calibrant.studies.study import OCM, Figures, Study
 from calibrant.studies.study_figures import bars
 from calibrant.studies.study_table import Cell, StudyTable
 

@@ -18,6 +18,7 @@ from calibrant.studies.study import (
     plain,
     scaled,
     selective,
+    within_plan,
 )
 from calibrant.studies.study_figures import Line, panels
 from calibrant.studies.study_table import Cell, StudyTable
@@ -32,7 +33,7 @@ def systems(lab: Lab) -> dict[str, StudyTrial]:
     """The eight selective schemes, then the baselines: confidence thresholds and selective classification."""
     eight = plain(lab, EIGHT)
     chosen = {f"S{name}": selective(one) for name, one in eight.items()}
-    other = {name[1:]: replace(chosen[name], readout="classification") for name in PAPER}
+    other = {name[1:]: replace(chosen[name], readout="classification") for name in within_plan(lab, PAPER)}
     return {
         **chosen,
         **{f"{name} + selective classification": one for name, one in other.items()},
@@ -50,7 +51,7 @@ def drawn(lab: Lab) -> dict[str, StudyTrial]:
         "CBNN-OCM + temperature + confidence",
     )
     every = systems(lab)
-    return {name: every[name] for name in chosen}
+    return {name: every[name] for name in chosen if name in every}
 
 
 def needs(lab: Lab) -> Needs:
@@ -87,13 +88,14 @@ def tables(lab: Lab) -> list[StudyTable]:
 
 
 def figures(lab: Lab) -> Figures:
-    """Three panels as in the paper, and the whole system's rate as a fourth."""
+    """Three panels as in the paper, then how many outliers are accepted, and the whole system's rate."""
     shown = drawn(lab)
     ood = first_ood(lab, shown["SFNN"])
     titles = {
         "Accuracy": "accuracy",
         "ECE": "ece",
         "OOD detection probability": f"detection:{ood}",
+        "OOD inputs accepted": f"ood_acceptance:{ood}",
         "Detection, whole system": f"system_rate:{ood}",
     }
     grid = sorted(lab.plan.coverages)

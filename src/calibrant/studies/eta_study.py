@@ -7,7 +7,18 @@ from dataclasses import replace
 from calibrant.studies.coverage_study import PAPER, row
 from calibrant.studies.lab import Lab
 from calibrant.studies.planning import Needs
-from calibrant.studies.study import Figures, Study, all_seeds, choice_note, curves, selective, temperature, trial
+from calibrant.studies.study import (
+    Figures,
+    Study,
+    all_seeds,
+    choice_note,
+    curves,
+    plain,
+    selective,
+    temperature,
+    trial,
+    within_plan,
+)
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
@@ -23,12 +34,12 @@ def baselines(lab: Lab) -> dict[str, StudyTrial]:
     return {
         "FNN + confidence": trial(lab, "FNN"),
         "FNN + temperature + confidence": temperature(trial(lab, "FNN")),
-        "CBNN-OCM + confidence": trial(lab, "CBNN-OCM"),
+        **{f"{name} + confidence": one for name, one in plain(lab, ["CBNN-OCM"]).items()},
     }
 
 
 def _sweeps(lab: Lab) -> dict[str, list[StudyTrial]]:
-    return {scheme: [point(lab, scheme, eta) for eta in lab.plan.etas] for scheme in PAPER}
+    return {scheme: [point(lab, scheme, eta) for eta in lab.plan.etas] for scheme in within_plan(lab, PAPER)}
 
 
 def _needs(lab: Lab) -> Needs:

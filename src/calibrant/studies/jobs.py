@@ -16,7 +16,8 @@ from calibrant.files import RunError, read_json
 from calibrant.runs.executor import Listener, Processes, Send, Serial, Task
 from calibrant.studies.journal import Journal
 from calibrant.studies.lab import Lab, write_compact
-from calibrant.studies.measuring import detectors, measure
+from calibrant.studies.measuring import detectors, lightened, measure
+from calibrant.studies.posterior_measuring import measure_posterior
 from calibrant.studies.readouts import evaluation_of, predictions_of
 from calibrant.studies.study_trial import StudyTrial
 from calibrant.training import Workspace, open_data, select_lambda
@@ -96,18 +97,22 @@ def open_workspace(settings: str, seed: int, runs: Path, progress: bool | None) 
 def _measure(lab: Lab, workspace: Workspace, trial: StudyTrial, coverages: Sequence[float]) -> None:
     predictions, temperature = predictions_of(workspace, trial)
     evaluation = evaluation_of(workspace, trial, predictions)
-    count, settings = lab.plan.resamples, workspace.settings
+    count, bins = lab.plan.resamples, workspace.settings.report.bins
+    if trial.posterior is None:
+        measures = measure(evaluation, coverages, bins=bins, count=count)
+    else:
+        measures = measure_posterior(evaluation, predictions["test"].probabilities, coverages, bins=bins, count=count)
     own = workspace.with_settings(*trial.overrides)
     content: dict[str, Any] = {
-        "knobs": {name: value for name, value in asdict(trial).items() if value is not None},
+        "knobs": {name: value for name, value in asdict(trial).items() if value not in (None, ())},
         "temperature": temperature,
         "training": {key: round(value, 6) for key, value in own.history(trial.scheme)[-1].items()},
         "validation": _validation(predictions),
-        **measure(evaluation, coverages, bins=settings.report.bins, count=count),
+        **measures,
     }
     if trial.parsed.selective and trial.readout == "scheme" and trial.eta is None:
         content["detectors"] = detectors(predictions, count)
-    lab.write_record(trial, content)
+    lab.write_record(trial, lightened(content, lab.plan.drawn if trial.posterior is None else None))
 
 
 def _validation(predictions: Mapping[str, Any]) -> dict[str, float]:

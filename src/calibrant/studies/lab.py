@@ -24,7 +24,8 @@ from calibrant import InputError
 from calibrant.config.dependence import identity, key
 from calibrant.config.loading import Settings, load_settings, read_yaml
 from calibrant.files import read_json, write_bytes
-from calibrant.studies.estimates import Estimate, over_seeds
+from calibrant.metrics.functional import Bounds
+from calibrant.studies.estimates import ANY, Estimate, bounds_of, over_seeds
 from calibrant.studies.measuring import DIGITS
 from calibrant.studies.plan import StudyPlan, parse_plan
 from calibrant.studies.records import find_record, read_header, read_record, write_record
@@ -100,13 +101,15 @@ class Lab:
         path = find_record(self.path(trial))
         if path is None:
             raise MissingRecord(f"{self.path(trial)} is missing: the study has not been run to its end")
-        return _cached_record(path, path.stat().st_mtime_ns)
+        about = path.stat()
+        return _cached_record(path, (about.st_mtime_ns, about.st_ino, about.st_size))
 
     def write_record(self, trial: StudyTrial, content: dict[str, Any]) -> None:
         """Keep the measures of `trial`."""
         about = {"format": FORMAT, "trial": trial.name, "scheme": trial.scheme, "seed": trial.seed}
         full = {**about, "digest": self.digest(trial), "resamples": self.plan.resamples, **content}
         write_record(self.path(trial), full)
+        _cached_record.cache_clear()  # a file may be written twice at one time, if the clock is coarse or was set back
 
     def each_seed(self, trial: StudyTrial) -> list[StudyTrial]:
         """`trial` with every seed."""
@@ -125,11 +128,13 @@ class Lab:
 
     def estimate(self, trial: StudyTrial, measure: str, coverage: float = 1.0) -> Estimate:
         """The mean over seeds of `measure`, such as "ece" or "detection:lsun-resize"."""
-        return combine([self.at(one, coverage)["measures"][measure] for one in self.each_seed(trial)])
+        entries = [self.at(one, coverage)["measures"][measure] for one in self.each_seed(trial)]
+        return combine(entries, bounds_of(measure))
 
     def score_estimate(self, trial: StudyTrial, score: str, measure: str) -> Estimate:
         """The mean over seeds of "auroc:SET" or "fpr95:SET" of an OOD score."""
-        return combine([self.record(one)["detectors"][score][measure] for one in self.each_seed(trial)])
+        entries = [self.record(one)["detectors"][score][measure] for one in self.each_seed(trial)]
+        return combine(entries, bounds_of(measure))
 
     def ood_sets(self, trial: StudyTrial) -> list[str]:
         """The OOD sets in the record of `trial`; the first is of the kind of D_u."""
@@ -151,13 +156,13 @@ class Lab:
         return dict(read_json(path))
 
 
-def combine(entries: Sequence[dict[str, Any]]) -> Estimate:
+def combine(entries: Sequence[dict[str, Any]], bounds: Bounds = ANY) -> Estimate:
     """Entries of records, one a seed, as one estimate; NaN where one is undefined, and no draws where one has none."""
     values = [np.nan if one["value"] is None else one["value"] for one in entries]
     if any(not one["draws"] for one in entries):
-        return Estimate(float(np.mean(values)), np.full(2, np.nan))
+        return Estimate(float(np.mean(values)), np.full(2, np.nan), bounds)
     draws = np.array([[np.nan if d is None else d for d in one["draws"]] for one in entries], np.float64)
-    return over_seeds(values, draws / 10**DIGITS)
+    return over_seeds(values, draws / 10**DIGITS, bounds)
 
 
 def write_compact(path: Path, content: dict[str, Any]) -> None:
@@ -167,7 +172,7 @@ def write_compact(path: Path, content: dict[str, Any]) -> None:
 
 
 @lru_cache(maxsize=512)
-def _cached_record(path: Path, changed: int) -> dict[str, Any]:
+def _cached_record(path: Path, changed: tuple[int, ...]) -> dict[str, Any]:
     return read_record(path)
 
 

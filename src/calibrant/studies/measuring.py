@@ -6,7 +6,7 @@ records of two systems can be compared input by input later on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -127,6 +127,25 @@ def detectors(predictions: Mapping[str, Predictions], count: int) -> dict[str, A
             for key, value in detector(inside[score], outside[score], ood, 1 + position, count).items()
         }
         for score in inside
+    }
+
+
+def lightened(content: dict[str, Any], drawn: Collection[str] | None) -> dict[str, Any]:
+    """`content` of a record whose measures keep their draws only if they are among `drawn`, its OOD scores none.
+
+    None keeps all.
+    """
+    if drawn is None:
+        return content
+    at = [{**one, "measures": some_draws(one["measures"], drawn)} for one in content["at"]]
+    scores = {name: some_draws(measures, ()) for name, measures in content.get("detectors", {}).items()}
+    return {**content, "at": at, **({"detectors": scores} if scores else {})}
+
+
+def some_draws(measures: Mapping[str, Any], drawn: Collection[str]) -> dict[str, Any]:
+    """`measures` without the draws of those that are not `drawn`, whatever the OOD set."""
+    return {
+        name: found if name.partition(":")[0] in drawn else {**found, "draws": []} for name, found in measures.items()
     }
 
 

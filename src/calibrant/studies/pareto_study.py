@@ -78,6 +78,7 @@ PARETO = Study(
     tables,
     figures,
     _no_choice,
+    all_bases=True,
 )
 ABLATION = Study(
     "ablation-lambda",
@@ -87,4 +88,5 @@ ABLATION = Study(
     tables,
     _curves,
     _no_choice,
+    all_bases=True,
 )

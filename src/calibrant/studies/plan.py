@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from calibrant import InputError
 from calibrant.config.bounded_yaml import parse_yaml
@@ -17,6 +17,8 @@ from calibrant.config.loading import parse_overrides, sentence
 from calibrant.config.values import NonNegative, Positive
 
 Coverage = Annotated[float, Field(gt=0, le=1)]
+Base = Literal["FNN", "CFNN", "BNN", "CBNN"]
+BASES: tuple[Base, ...] = get_args(Base)
 PREFIX = "study."
 
 
@@ -29,6 +31,33 @@ class BackbonePlan(BaseModel):
     overrides: tuple[str, ...] = ()
 
 
+class PosteriorsPlan(BaseModel):
+    """The rows of the study `posteriors`: `systems` by name, each with the overrides that make it.
+
+    `calibrated` are those that are also trained with the regularizer, and `divided` the one whose epochs are divided by
+    its number of networks. Seeds that are null are those of all studies.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    systems: dict[str, tuple[str, ...]] = Field(
+        default={
+            "deterministic": ("posterior.family=deterministic",),
+            "mean_field": (),
+            "mc_dropout": ("posterior.family=mc_dropout",),
+            "ivon": ("posterior.family=ivon",),
+            "swag": ("posterior.family=swag",),
+            "laplace": ("posterior.family=laplace",),
+            "deep_ensemble": ("posterior.family=deep_ensemble",),
+        },
+        description="overrides of each row, by its name",
+    )
+    calibrated: tuple[str, ...] = ("mean_field", "ivon", "deep_ensemble")
+    seeds: tuple[int, ...] | None = None
+    calibrated_seeds: tuple[int, ...] | None = None
+    cost_rounds: Annotated[int, Field(ge=1)] = Field(default=3, description="repeats of the timings, taken in turns")
+
+
 class StudyPlan(BaseModel):
     """The grids of the studies.
 
@@ -39,6 +68,11 @@ class StudyPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seeds: tuple[int, ...] = (0,)
+    schemes: tuple[Base, ...] = Field(
+        default=BASES,
+        description="base schemes, FNN among them, in the order in which they are run, each with all that is built on"
+        " it; studies leave out the others",
+    )
     lambdas: tuple[Positive, ...] | None = Field(
         default=None, description="of lambda-pareto and ablation-lambda; null: calibration.grid"
     )
@@ -62,8 +96,21 @@ class StudyPlan(BaseModel):
         description="the grid of lambda for each regularizer of the study `regularizers`, but the settings' own",
     )
     resamples: Annotated[int, Field(ge=2)] = Field(default=200, description="bootstrap draws that a record keeps")
+    drawn: tuple[str, ...] | None = Field(
+        default=None,
+        description="measures that keep their draws in the records, and so have intervals; OOD scores then keep none;"
+        " null: all",
+    )
     backbone: BackbonePlan = BackbonePlan()
+    posteriors: PosteriorsPlan = PosteriorsPlan()
     studies: tuple[str, ...] | None = Field(default=None, description="what `all` runs; null: every study")
+
+    @field_validator("schemes")
+    @classmethod
+    def _compared_with_fnn(cls, schemes: tuple[Base, ...]) -> tuple[Base, ...]:
+        if "FNN" not in schemes or len(set(schemes)) < len(schemes):
+            raise InputError("FNN must be among them, because every study compares with it, and none twice")
+        return schemes
 
 
 def load_plan(profile: str, overrides: Iterable[str] = ()) -> StudyPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from calibrant.studies.jobs import Choice, Job, choice_trial, is_chosen
 from calibrant.studies.lab import Lab
@@ -45,10 +46,11 @@ def trial_jobs(lab: Lab, needs: Needs) -> list[Job]:
         wanted = tuple(needs[one] for one in ordered)
         last = Job("measure", unit, (Job("train", unit).name,), ordered, wanted)
         jobs[last.name] = last
-    return sorted(jobs.values(), key=_order)
+    return sorted(jobs.values(), key=partial(_order, lab))
 
 
-def _order(job: Job) -> tuple[int, int]:
-    """Seed by seed, so that the first one is complete early; shared fits before what is built on them."""
+def _order(lab: Lab, job: Job) -> tuple[int, int, int]:
+    """Seed by seed and base scheme by base scheme, so that what is finished is complete; fits before fine-tunings."""
+    base, schemes = str(job.trial.parsed.base), lab.plan.schemes
     depth = {"train": 1 if job.trial.parsed.ocm else 0, "measure": 2}[job.kind]
-    return job.trial.seed, depth
+    return job.trial.seed, schemes.index(base) if base in schemes else len(schemes), depth

@@ -12,6 +12,7 @@ from calibrant.studies import (
     eta_study,
     histograms_study,
     pareto_study,
+    posteriors_study,
     regularizers_study,
     reliability_study,
     scores_study,
@@ -19,6 +20,7 @@ from calibrant.studies import (
     trust_study,
 )
 from calibrant.studies.lab import Lab
+from calibrant.studies.plan import BASES
 from calibrant.studies.study import Study
 
 STUDIES: dict[str, Study] = {
@@ -37,6 +39,7 @@ STUDIES: dict[str, Study] = {
         regularizers_study.STUDY,
         scores_study.STUDY,
         trust_study.STUDY,
+        posteriors_study.STUDY,
     )
 }
 
@@ -49,4 +52,7 @@ def pick(lab: Lab, name: str) -> list[Study]:
         near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.0)[0]
         known = ", ".join([*STUDIES, "all"])
         raise InputError(f"study {name!r} does not exist; did you mean {near}? There are {known}")
+    left_out = [base for base in BASES if base not in lab.plan.schemes]
+    if STUDIES[name].all_bases and left_out:
+        raise InputError(f"study {name} needs {left_out[0]}, too; add it to study.schemes, or run other studies")
     return [STUDIES[name]]

@@ -99,4 +99,5 @@ STUDY = Study(
     _tables,
     _figures,
     _choices,
+    all_bases=True,
 )

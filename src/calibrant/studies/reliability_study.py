@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from calibrant.studies.lab import Lab
+from calibrant.studies.plan import BASES
 from calibrant.studies.planning import Needs
-from calibrant.studies.study import BASES, Figures, Study, all_seeds, choice_note, full_row, plain, scaled
+from calibrant.studies.study import Figures, Study, all_seeds, choice_note, full_row, plain, scaled
 from calibrant.studies.study_figures import reliability_grid
 from calibrant.studies.study_table import StudyTable
 from calibrant.studies.study_trial import StudyTrial

@@ -55,7 +55,7 @@ def _values(lab: Lab, scheme: str, measure: str) -> dict[str, Interval]:
     one, level = _selective(lab)[scheme], lab.settings.report.confidence_level
     known = lab.record(one)["detectors"]
     found = {
-        _label(name): lab.score_estimate(one, name, measure).interval(level, (0.0, 1.0))
+        _label(name): lab.score_estimate(one, name, measure).interval(level)
         for name in known
         if one.parsed.bayesian or name != "mutual_information"  # of one member it is 0
     }
@@ -64,7 +64,7 @@ def _values(lab: Lab, scheme: str, measure: str) -> dict[str, Interval]:
 
 def _rows(lab: Lab) -> Iterator[dict[str, Cell]]:
     sets = lab.ood_sets(_selective(lab)["FNN"])
-    for scheme in EIGHT:
+    for scheme in _selective(lab):
         columns = {
             f"{title}, {ood}": _values(lab, scheme, f"{measure}:{ood}")
             for ood in sets
@@ -79,8 +79,9 @@ def _tables(lab: Lab) -> list[StudyTable]:
 
 
 def _figures(lab: Lab) -> Figures:
-    sets = lab.ood_sets(_selective(lab)["FNN"])
-    content = {ood: {scheme: _values(lab, scheme, f"auroc:{ood}") for scheme in EIGHT} for ood in sets}
+    schemes = _selective(lab)
+    sets = lab.ood_sets(schemes["FNN"])
+    content = {ood: {scheme: _values(lab, scheme, f"auroc:{ood}") for scheme in schemes} for ood in sets}
     return {"figure": dots(content, [*_order(lab), SCALED], x="AUROC")}
 
 

@@ -11,6 +11,7 @@ from calibrant.metrics import Interval
 from calibrant.metrics.declarations import catalogue
 from calibrant.studies.jobs import Choice
 from calibrant.studies.lab import Lab
+from calibrant.studies.plan import BASES
 from calibrant.studies.planning import Needs
 from calibrant.studies.study_figures import Line, Points, panels
 from calibrant.studies.study_table import Cell, Measured, StudyTable
@@ -19,7 +20,6 @@ from calibrant.studies.study_trial import StudyTrial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BASES = ("FNN", "CFNN", "BNN", "CBNN")
 OCM = tuple(f"{base}-OCM" for base in BASES)
 EIGHT = ("FNN", "CFNN", "FNN-OCM", "CFNN-OCM", "BNN", "CBNN", "BNN-OCM", "CBNN-OCM")
 Figures = Mapping[str, "Figure"]
@@ -31,7 +31,8 @@ class Study:
 
     `choices`: the lambdas that must be chosen before `needs`, the trials and the coverages at which they are measured,
     can be listed. `prepare` measures what needs no training. `tables` and `figures` read records only. `within` says in
-    which lab the study lives, if not in the one it is asked for in.
+    which lab the study lives, if not in the one it is asked for in. A study of `all_bases` compares FNN with CFNN and
+    BNN with CBNN, and cannot leave one out.
     """
 
     name: str
@@ -43,11 +44,17 @@ class Study:
     choices: Callable[[Lab], Sequence[Choice]] = lambda lab: both_choices(lab)
     prepare: Callable[[Lab], None] = lambda lab: None
     within: Callable[[Lab], Lab] = lambda lab: lab
+    all_bases: bool = False
 
 
 def both_choices(lab: Lab) -> list[Choice]:
     """The two choices that nearly every study needs: lambda of CFNN and of CBNN."""
-    return [Choice(base, None, lab.settings.calibration.grid) for base in ("CFNN", "CBNN")]
+    return [Choice(base, None, lab.settings.calibration.grid) for base in within_plan(lab, ("CFNN", "CBNN"))]
+
+
+def within_plan(lab: Lab, schemes: Iterable[str]) -> tuple[str, ...]:
+    """Those of `schemes` whose base scheme the plan runs."""
+    return tuple(name for name in schemes if str(Scheme.parse(name).base) in lab.plan.schemes)
 
 
 def trial(lab: Lab, scheme: str, **knobs: Any) -> StudyTrial:
@@ -91,8 +98,8 @@ def temperature(one: StudyTrial) -> StudyTrial:
 
 
 def plain(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
-    """Each of `schemes` by its name."""
-    return {name: trial(lab, name) for name in schemes}
+    """Each of `schemes` that the plan runs, by its name."""
+    return {name: trial(lab, name) for name in within_plan(lab, schemes)}
 
 
 def scaled(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
@@ -102,9 +109,7 @@ def scaled(lab: Lab, schemes: Iterable[str]) -> dict[str, StudyTrial]:
 
 def measured(lab: Lab, one: StudyTrial, measure: str, coverage: float = 1.0) -> Interval:
     """A measure with its interval."""
-    known = catalogue().get(measure.partition(":")[0])
-    bounds = (0.5, 1.0) if measure.startswith("detection") else (0.0, 1.0) if known is None else known.bounds
-    return lab.estimate(one, measure, coverage).interval(lab.settings.report.confidence_level, bounds)
+    return lab.estimate(one, measure, coverage).interval(lab.settings.report.confidence_level)
 
 
 def measured_columns(
@@ -155,9 +160,14 @@ def curves(
     x: str,
     coverage: float = 1.0,
 ) -> Figures:
-    """ECE, accuracy and OOD detection over `grid`, a line for each system: one trial is flat, several are a curve."""
+    """ECE, accuracy and OOD detection over `grid`, a line for each system: one trial is flat, several are a curve.
+
+    Below full coverage, where detection is among the accepted, how many outliers are accepted stands beside it.
+    """
     ood = first_ood(lab, trial(lab, "FNN"))
     measures = {"ECE": "ece", "Accuracy": "accuracy", "OOD detection probability": f"detection:{ood}"}
+    if coverage < 1:
+        measures["OOD inputs accepted"] = f"ood_acceptance:{ood}"
 
     def line(name: str, trials: StudyTrial | Sequence[StudyTrial], measure: str) -> Line:
         if isinstance(trials, StudyTrial):
@@ -171,11 +181,12 @@ def curves(
 def choice_note(lab: Lab) -> str:
     """One sentence on how lambda was chosen."""
     told = []
-    for base in ("CFNN", "CBNN"):
+    for base in within_plan(lab, ("CFNN", "CBNN")):
         choice = lab.choice(base)
         told.append(f"{base} {choice['weight']:g} (on fits of {choice['epochs']} epochs, seed {choice['seed']})")
     grid = ", ".join(f"{weight:g}" for weight in lab.settings.calibration.grid)
-    return f"Lambda by the paper's rule on validation data, grid {grid}: {', '.join(told)}. {interval_note(lab)}"
+    chosen = f"Lambda by the paper's rule on validation data, grid {grid}: {', '.join(told)}. " if told else ""
+    return chosen + interval_note(lab)
 
 
 def interval_note(lab: Lab) -> str:

@@ -93,4 +93,4 @@ def _limited(cell: Interval, text: Callable[[float], str]) -> str:
     if not math.isfinite(cell.estimate):
         return "–"
     limits = f" [{text(cell.low)}, {text(cell.high)}]" if math.isfinite(cell.low) else ""
-    return f"{text(cell.estimate)}{limits}"
+    return f"{text(cell.shown)}{limits}"

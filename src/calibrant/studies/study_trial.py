@@ -17,6 +17,7 @@ class StudyTrial:
     `weight` is lambda, `regularizer` the calibration regularizer. `readout`: "scheme" is the scheme itself,
     "temperature" has its probabilities scaled by a temperature fitted to validation data, "classification" has the
     selector of selective classification in place of the one of selective calibration. `epochs` shortens the fit.
+    `posterior` names a row of the study `posteriors`, and `changes` are the overrides that make it, its family first.
 
     >>> StudyTrial("CFNN", weight=2.0).name
     'CFNN_lambda-2_seed-0'
@@ -30,6 +31,8 @@ class StudyTrial:
     eta: float | None = None
     readout: Readout = "scheme"
     epochs: int | None = None
+    posterior: str | None = None
+    changes: tuple[str, ...] = ()
 
     @property
     def parsed(self) -> Scheme:
@@ -45,6 +48,7 @@ class StudyTrial:
             "gamma": self.gamma,
             "eta": self.eta,
             "epochs": self.epochs,
+            "posterior": self.posterior,
             "readout": None if self.readout == "scheme" else self.readout,
         }
         told = [f"{name}-{_text(value)}" for name, value in knobs.items() if value is not None]
@@ -61,7 +65,7 @@ class StudyTrial:
             "fit.epochs": self.epochs,
             "selector.objective": "classification" if self.readout == "classification" else None,
         }
-        return tuple(f"{name}={value}" for name, value in pairs.items() if value is not None)
+        return (*self.changes, *(f"{name}={value}" for name, value in pairs.items() if value is not None))
 
     @property
     def unit(self) -> StudyTrial:

@@ -18,6 +18,7 @@ from calibrant.studies.study import (
     points,
     scaled,
     trial,
+    within_plan,
 )
 from calibrant.studies.study_figures import trade_off
 from calibrant.studies.study_table import Cell, StudyTable
@@ -34,7 +35,7 @@ def point(lab: Lab, scheme: str, gamma: float) -> StudyTrial:
 
 
 def _sweeps(lab: Lab) -> dict[str, list[StudyTrial]]:
-    return {scheme: [point(lab, scheme, gamma) for gamma in lab.plan.gammas] for scheme in OCM}
+    return {scheme: [point(lab, scheme, gamma) for gamma in lab.plan.gammas] for scheme in within_plan(lab, OCM)}
 
 
 def needs(lab: Lab) -> Needs:

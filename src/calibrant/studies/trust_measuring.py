@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant import InputError
+from calibrant.config.dependence import key
+from calibrant.config.schemes import Scheme
 from calibrant.metrics.bins import bin_index
 from calibrant.metrics.functional import Array, array, functional_of
 from calibrant.metrics.outlier_stream import error_rate, stream_calibration_error, wrong_answers
@@ -18,14 +21,17 @@ from calibrant.selective import estimate_share, threshold_for_coverage
 from calibrant.studies.jobs import open_workspace
 from calibrant.studies.lab import Lab
 from calibrant.studies.measuring import entry, resamples
+from calibrant.studies.study import trial, within_plan
+from calibrant.studies.study_trial import StudyTrial
 from calibrant.studies.trust_outputs import FITTING, scored_outputs, trust_parts
 from calibrant.studies.trust_systems import Said, TrustSystem, by_selector, trust_systems
 
 COVERAGES, SHARES = (0.5, 0.8, 0.95), (0.0, 0.1, 0.5)
 UNSEEN = "unseen kinds"
-BESIDE = ("imagenet-resize", "noise")  # sets that are reported but count as seen, beside the kind of D_u
+BESIDE = ("imagenet-resize", "lsun-resize", "noise")  # sets that are reported but count as seen, beside the kind of D_u
 SELECTORS = ("SFNN", "SCBNN-OCM")  # of the paper, which need the longest
-POINTS = 250  # inputs of each kind that the figure shows
+DRAWN = BASELINE, DEFAULT = "temperature + confidence", "trust"  # what the figures show
+POINTS = 250  # inputs of each kind in the figure
 
 
 def wrong(share: float, kind: str) -> str:
@@ -38,24 +44,38 @@ def stream_ece(share: float, kind: str) -> str:
     return f"stream_ece_{round(100 * share)}" + (f":{kind}" if share else "")
 
 
-def measure_systems(lab: Lab) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The content of every record, by the name of the system."""
+def measure_systems(lab: Lab, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The content of every record of one seed, by the name of the system."""
     if lab.runs is None:
         raise InputError("the study `trust` needs a run directory")
-    workspace = open_workspace(lab.settings.model_dump_json(), lab.seeds[0], lab.runs, None)
+    workspace = open_workspace(lab.settings.model_dump_json(), seed, lab.runs, None)
     parts = trust_parts(workspace)
     before = scored_outputs(workspace, parts, "FNN")
     after = scored_outputs(workspace, parts, "FNN-OCM")
-    for name, system in trust_systems(before, after).items():
-        yield name, _record(lab, name, system, parts.ood)
-    for name in SELECTORS:
-        system = by_selector(parts.of(workspace.selection(name).predictions))
-        yield name, _record(lab, name, system, parts.ood)
+    systems = dict(trust_systems(before, after))
+    for name in within_plan(lab, SELECTORS):
+        chosen = _with_lambda(lab, name)
+        selection = workspace.with_settings(*chosen.overrides).selection(chosen.scheme)
+        systems[name] = by_selector(parts.of(selection.predictions))
+    for name, system in systems.items():
+        drawn = name in DRAWN and seed == lab.seeds[0]
+        stream = Stream(system, parts.ood, lab.plan.resamples, lab.settings.report.bins)
+        yield name, {"system": name, **stream.record(drawn=drawn)}
 
 
-def _record(lab: Lab, name: str, system: TrustSystem, ood: tuple[str, ...]) -> dict[str, Any]:
-    stream = Stream(system, ood, lab.plan.resamples, lab.settings.report.bins)
-    return {"system": name, **stream.record()}
+def trust_digest(lab: Lab, seed: int) -> str:
+    """What the records of one seed depend on, hashed: networks, the selectors that the plan runs, the resamples."""
+    selectors = [_with_lambda(lab, name) for name in within_plan(lab, SELECTORS)]
+    trials = [StudyTrial("FNN", seed), StudyTrial("FNN-OCM", seed), *(replace(one, seed=seed) for one in selectors)]
+    about = {"resamples": lab.plan.resamples, "points": lab.settings.outliers.max_points, "drawn": lab.plan.drawn}
+    return key({"trust": [lab.digest(one) for one in trials], "first": seed == lab.seeds[0], **about})
+
+
+def _with_lambda(lab: Lab, name: str) -> StudyTrial:
+    """The scheme `name` with the lambda that was chosen for it or, in a lab that chooses none, that of the settings."""
+    scheme = Scheme.parse(name)
+    chosen = not scheme.calibrated or lab.choice_path(str(scheme.base)).exists()
+    return trial(lab, name) if chosen else StudyTrial(name, lab.seeds[0])
 
 
 class Stream:
@@ -69,15 +89,15 @@ class Stream:
         self.inside = resamples(len(self.parts["test"]), 0, count)
         self.outside = {n: resamples(len(self.parts[n]), 1 + position, count) for position, n in enumerate(ood)}
 
-    def record(self) -> dict[str, Any]:
-        """All measures, what the figures show, and the shares of outliers that trust estimates."""
+    def record(self, *, drawn: bool = True) -> dict[str, Any]:
+        """All measures, the shares of outliers that trust estimates and, if it is `drawn`, what the figures show."""
         first = next(iter(self.kinds))
+        figures = {"diagram": self._diagram(), "points": self._points(0.8)} if drawn else {}
         return {
             "sizes": {name: len(self.parts[name]) for name in ("test", *self.outside)},
             "unseen": list(self.unseen),
             "at": [self._at(first, coverage) for coverage in COVERAGES] + [self._overall()],
-            "diagram": self._diagram(),
-            "points": self._points(0.8),
+            **figures,
             "estimates": [] if self.system.trust is None else self._estimates(),
         }
 

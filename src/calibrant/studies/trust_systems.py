@@ -81,6 +81,7 @@ def trust_systems(before: Parts, after: Parts) -> dict[str, TrustSystem]:
     systems = {
         "confidence": by_confidence(before, "raw_confidence"),
         "temperature + confidence": by_confidence(before),
+        "temperature + confidence after OCM": by_confidence(after),
         "SIRC": by_sirc(before),
         "trust": by_trust(before, own),
         f"trust, {LITTLE} outliers": by_trust(before, little),
