@@ -48,8 +48,8 @@ def test_the_records_are_of_their_settings_so_that_a_run_goes_on_from_them(folde
 def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
     for folder in LABS:
         shutil.copytree(folder, tmp_path / folder.name)
-    if (RESULTS / "causes.yaml").exists():
-        shutil.copy(RESULTS / "causes.yaml", tmp_path)
+    for notes in ("causes.yaml", "times.yaml"):
+        shutil.copy(RESULTS / notes, tmp_path)
     assert write_claims(tmp_path).read_text() == (RESULTS / "README.md").read_text()
 
 

@@ -210,7 +210,9 @@ def test_claims_are_filled_in(lab, tmp_path):
     results = tmp_path / "results"
     shutil.copytree(lab.results.parent, results)
     (results / "causes.yaml").write_text("ocm: Two epochs teach it little.\n")
+    (results / "times.yaml").write_text(f"{lab.results.name}: It took 12 s on one core.\n")
     text = write_claims(results).read_text()
+    assert text.count("It took 12 s on one core.") == 1
     for claim in CLAIMS:
         assert f"### {claim.text}" in text
     assert text.count("Not measured yet.") == sum(claim.where == "on CIFAR-10" for claim in CLAIMS)
@@ -221,6 +223,10 @@ def test_claims_are_filled_in(lab, tmp_path):
         write_claims(tmp_path / "nowhere")
     (results / "causes.yaml").write_text("ocn: x\n")
     with pytest.raises(ValueError, match="'ocn' that does not exist"):
+        write_claims(results)
+    (results / "causes.yaml").unlink()
+    (results / "times.yaml").write_text("tyni: x\n")
+    with pytest.raises(ValueError, match="a run 'tyni' that does not exist"):
         write_claims(results)
 
 

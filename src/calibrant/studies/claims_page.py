@@ -1,8 +1,8 @@
-"""results/README.md: every claim, what was measured, the verdict and, written by hand in causes.yaml, the cause."""
+"""results/README.md: every run, every claim with its verdict and, written by hand beside it, causes and times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,23 @@ from calibrant.studies.study import EIGHT, first_ood, measured, plain, temperatu
 from calibrant.studies.study_table import Cell, StudyTable
 from calibrant.studies.study_trial import StudyTrial
 
-CAUSES = "causes.yaml"
+CAUSES, TIMES = "causes.yaml", "times.yaml"
 
 
 def write_claims(results: Path) -> Path:
     """Write README.md into the folder `results`, whose folders are labs; returns its path.
 
-    `causes.yaml` beside it maps the key of a claim to a paragraph on why it fails, or `key@LAB` for one lab.
+    `causes.yaml` beside it maps the key of a claim to a paragraph on why it fails, or `key@LAB` for one lab, and
+    `times.yaml` a lab to a sentence on how long its run took, on how many cores.
     """
     if not results.is_dir():
         raise InputError(f"{results} is not a folder; name the one that holds the folders of results")
     files = [path for pattern in ("*", "*/backbone") for path in sorted(results.glob(f"{pattern}/study.yaml"))]
     labs = {file.parent.relative_to(results).as_posix(): Lab.load(file.parent) for file in files}
-    causes = _read_causes(results / CAUSES)
-    parts = [_HEAD, *(_run(name, lab) for name, lab in labs.items()), "## Claims\n", _RULE]
+    causes = _read_notes(results / CAUSES, [claim.key for claim in CLAIMS], "claim")
+    times = _read_notes(results / TIMES, list(labs), "run")
+    runs = [_run(name, lab, times.get(name, "")) for name, lab in labs.items()]
+    parts = [_HEAD, *runs, "## Claims\n", _RULE]
     parts += [_claim(claim, labs, causes) for claim in CLAIMS]
     path = results / "README.md"
     write_bytes(path, "\n".join(part for part in parts if part).encode())
@@ -42,8 +45,8 @@ def write_claims(results: Path) -> Path:
 _HEAD = """# Results
 
 Made by `calibrant reproduce claims --from results` from the records in the folders beside this file; the tables and
-figures in them by `calibrant reproduce all --from results/FOLDER`. Nothing here is written by hand but the causes,
-which are in `causes.yaml`.
+figures in them by `calibrant reproduce all --from results/FOLDER`. Nothing here is written by hand but the causes and
+the times, which are in `causes.yaml` and `times.yaml`.
 """
 _RULE = f"""A claim is a statement about numbers: that each lies above or below a bound. A number **holds** where its
 whole 95 % interval is on the right side, **does not hold** where it is wholly on the wrong one, and otherwise **cannot
@@ -60,15 +63,17 @@ that the confidence of BNN on outliers is about uniform.
 """
 
 
-def _read_causes(path: Path) -> Mapping[str, str]:
+def _read_notes(path: Path, known: Sequence[str], what: str) -> Mapping[str, str]:
+    """The notes in a file of ours, each on one of `known`, or on one at a place that stands behind an @."""
     if not path.is_file():
         return {}
-    causes = read_yaml(path, "causes")
-    known = {claim.key for claim in CLAIMS}
-    wrong = [key for key in causes if str(key).partition("@")[0] not in known]
+    notes = read_yaml(path, path.stem)
+    wrong = [key for key in notes if str(key).partition("@")[0] not in known]
     if wrong:
-        raise InputError(f"{path} names a claim {wrong[0]!r} that does not exist; there are {', '.join(sorted(known))}")
-    return causes
+        raise InputError(
+            f"{path} names a {what} {wrong[0]!r} that does not exist; there are {', '.join(sorted(known))}"
+        )
+    return notes
 
 
 def _claim(claim: Claim, labs: Mapping[str, Lab], causes: Mapping[str, str]) -> str:
@@ -110,10 +115,11 @@ def _findings(claim: Claim, lab: Lab) -> list[Finding]:
         return []
 
 
-def _run(name: str, lab: Lab) -> str:
-    """What was measured in `lab`: schemes, rules, or both."""
+def _run(name: str, lab: Lab, time: str) -> str:
+    """What was measured in `lab`, schemes, rules, or both, and how long it took."""
     told = "\n".join(part for part in (_headline(name, lab), _trust(name, lab)) if part)
-    return f"## {name}\n\n{told}" if told else ""
+    took = f"{time.strip()}\n\n" if time else ""
+    return f"## {name}\n\n{took}{told}" if told else ""
 
 
 def _headline(name: str, lab: Lab) -> str:
