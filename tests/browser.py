@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,14 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 FLAGS += ["--disable-sync", "--no-first-run"]
 
+INSTALL = (
+    *(() if CHROMIUM else ("no Chromium on the PATH: apt-get install chromium, or install Google Chrome",)),
+    *(() if find_spec("playwright") else ("no Playwright: pip install playwright",)),
+)
+
 needs_browser = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"),
+    pytest.mark.skipif(bool(INSTALL), reason="the page was not opened in a browser; " + "; ".join(INSTALL)),
 ]
 
 CONTRAST = """() => {

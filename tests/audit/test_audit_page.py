@@ -13,6 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from calibrant.audit import audit
 from calibrant.evaluation import Resampling
+from calibrant.metrics.proportion import proportion
 
 pytestmark = needs_browser
 
@@ -35,10 +36,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     p = model.predict_proba(X[900:])
     table = {"label": y[900:], "probabilities": p, "camera": np.where(np.arange(len(p)) % 3, "north entrance", "south")}
     page = tmp_path_factory.mktemp("audit") / "audit.html"
-    far = {"probabilities": model.predict_proba(16 - X[:300])}
-    audit(
-        table, ood={"inverted": far}, slices=["camera"], page=page, resampling=Resampling(resamples=20), name="digits"
-    )
+    noise = np.random.default_rng(0).uniform(0, 16, (200, 64))
+    far = {"inverted": {"probabilities": model.predict_proba(16 - X[:300])}}
+    far["noise"] = {"probabilities": model.predict_proba(noise)}
+    audit(table, ood=far, slices=["camera"], page=page, resampling=Resampling(resamples=20), name="digits")
     return page
 
 
@@ -46,8 +47,15 @@ def test_it_opens_at_a_tolerated_error_with_a_verdict(path: Path, tmp_path: Path
     with opened(path) as visit:
         assert visit.page.locator("h1").text_content() == "Audit of digits"
         verdict = visit.page.locator("#verdict").text_content()
-        assert re.match(r"Trust answers above 0\.\d+: \d+ % of inputs, 9\d\.?\d* % right; hand the rest to", verdict)
-        assert re.search(r"Of inverted, .* would be answered\.$", verdict)
+        start = r"Accept answers with a confidence of at least 0\.\d+: \d+ % of inputs, 9\d\.?\d* % of them right "
+        limits = re.match(start + r"\(95 % interval: ([\d.]+) to ([\d.]+)\); hand the rest to", verdict)
+        assert limits
+        share, (low, high) = 100 * visit.number("accuracy"), map(float, limits.groups())
+        expected = proportion(visit.number("coverage") * 897 * share / 100, visit.number("coverage") * 897)
+        assert (low, high) == pytest.approx((100 * expected.low, 100 * expected.high), abs=0.051)
+        under = visit.page.locator("#table td[data-key=accuracy] small").text_content()
+        assert under == f"{low} to {high}"
+        assert re.search(r"Of inverted, .* would be answered, of noise .*\.$", verdict)
         error = float(visit.page.locator("#error").input_value())
         assert error in (1, 2, 5, 10, 20)
         assert 100 * (1 - visit.number("accuracy")) <= error
@@ -61,7 +69,38 @@ def test_it_opens_at_a_tolerated_error_with_a_verdict(path: Path, tmp_path: Path
     audit({"confidence": [0.9, 0.8, 0.7, 0.6] * 50, "correct": [1, 1, 1, 0] * 50}, page=given, tolerated_error=0.0)
     with opened(given) as visit:
         assert visit.page.locator("#error").input_value() == "0"
-        assert "75 % of inputs, 100 % right" in visit.page.locator("#verdict").text_content()
+        assert "75 % of inputs, 100 % of them right" in visit.page.locator("#verdict").text_content()
+
+
+def test_the_verdict_comes_first_and_the_page_has_one_threshold_and_one_thing_to_do(path: Path) -> None:
+    with opened(path) as visit:
+        page = visit.page
+        order = "[...document.querySelectorAll('#main p, #main select, #main input, #main h2')].map((e) => e.id)"
+        assert page.evaluate(order)[0] == "verdict"
+        todo = page.locator("section:has(> h2:text-is('What to do'))")
+        assert todo.locator("> p").count() == 1
+        assert todo.locator("> p").text_content().startswith("Recalibrate by ")
+        assert todo.locator("> ul > li").count() <= 3
+        note = page.locator("#threshold-note").text_content()
+        assert note.startswith("This threshold is for the confidence as it is in the table. Once you have recalibrated")
+        seen = page.locator("main").inner_text()
+        assert "A confidence threshold: " not in seen  # the others are folded
+        assert "refinement" not in seen
+        folded = page.locator("details.folded", has_text="What else was measured")
+        assert "A confidence threshold: " in folded.text_content()
+        heads = page.locator("details.folded", has_text="What helps against outliers").locator("thead th")
+        told = " ".join(heads.all_text_contents())
+        assert "inverted: outliers answered, of 300" in told
+        assert "noise: outliers answered, of 200" in told
+        assert [row for row in page.locator("dl.facts dt").all_text_contents() if row == "numpy"]
+
+
+def test_what_only_a_screen_can_do_is_not_printed(path: Path) -> None:
+    with opened(path) as visit:
+        for there, media in ((True, "screen"), (False, "print")):
+            visit.page.emulate_media(media=media)
+            for hint in (".choices", "#ood", ".hint"):
+                assert visit.page.locator(hint).first.is_visible() is there, hint
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -85,7 +124,7 @@ def test_it_fits_phone_and_desk_in_both_themes_with_everything_open(path: Path, 
 
 def test_gains_unfold_by_keyboard_code_is_copied_and_it_prints(path: Path) -> None:
     with opened(path) as visit:
-        summary = visit.page.locator("details.folded summary").first
+        summary = visit.page.locator("details.folded:has(table) summary").first
         assert not visit.page.locator("details.folded table").first.is_visible()
         summary.focus()
         visit.page.keyboard.press("Enter")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant import calibrators
 from calibrant.audit import audit, measure_remedies
-from calibrant.audit.advice import _outliers
+from calibrant.audit.advice import Findings, _gains, _outliers
 from calibrant.audit.outliers_answered import _auroc, measure_outliers, outlier_scores
 from calibrant.audit.recalibrated import recalibrate
 from calibrant.audit.rejected import threshold_of
@@ -226,9 +226,12 @@ def test_a_detector_column_makes_trust_better_than_the_confidence() -> None:
     assert row.after < 0.6 * row.before
     assert row_of(found.rows, "score threshold", "outliers answered").helps
     told = " ".join(found.sentences)
-    assert "In a stream of which half are outliers like those of far.csv" in told
-    assert "A threshold on knn, the score that tells these outliers apart best, answers " in told
-    assert "Trust lowers the wrong answers: to " in told
+    assert "Where half of the inputs are outliers, and 80 % of the others are answered by a threshold on the" in told
+    assert "% for far.csv (" in told
+    assert "Against outliers, trust: the probability that an answer is right where outliers come in as well. " in told
+    assert "trust lowers the wrong answers from " in told
+    assert found.advice.first[0].startswith("Recalibrate by temperature scaling: ")
+    assert [sentence.partition(":")[0] for sentence in found.advice.more] == ["Against outliers, trust"]
     assert any("Trust(share=0.1).fit(validation, outliers, ['" in line for line in found.code)
     assert "broken" not in " ".join(found.code)
 
@@ -242,9 +245,41 @@ def test_trust_is_recommended_only_where_no_threshold_is_as_good() -> None:
     key = "wrong answers, 50 % outliers"
     assert measured.difference(f"trust: {key}", f"recalibrated: {key}").high < 0
     assert measured.values[f"trust: {key}"] > measured.values[f"confidence: {key}"]
-    told = " ".join(_outliers("far", 1500, measured, best, read))
-    assert "a threshold on the confidence answers" in told
+    changed = recalibrate(inside, QUICK, folds=5, bins=15)
+    found = Findings(inside, None, changed, (), measured, {"far": (measured, best, read)}, {"far": 1500})
+    assert not [sentence for sentence in _gains(found) if "trust" in sentence]
+    told = " ".join(_outliers(found))
+    assert "by a threshold on the confidence, the share of wrong answers is " in told
     assert "Trust does not lower the wrong answers measurably: " in told
+
+
+def test_several_outliers_stand_in_one_sentence_and_what_does_not_help_comes_last() -> None:
+    rng = np.random.default_rng(3)
+    inside = Sample.of(**table(), scores={"knn": rng.normal(size=2000)})
+    far = {
+        name: Sample.of(**outliers(400, seed), scores={"knn": 4 + rng.normal(size=400)})
+        for name, seed in (("near", 5), ("{far}", 6))
+    }
+    found = measure_remedies(inside, {**far, "few": Sample.of(**outliers(10))}, resampling=QUICK)
+    advice = found.advice
+    assert found.sentences == (*advice.first, *advice.more, *advice.rest)
+    trust = advice.more[0]
+    assert "% for near (" in trust
+    assert "% for {far} (" in trust
+    assert "Its threshold replaces the one on the confidence." in trust
+    assert "Trust was not tried on few: it needs" in " ".join(advice.rest)
+    assert not [sentence for sentence in advice.rest if sentence.startswith("Trust is ")]  # it was explained above
+
+
+def test_the_error_that_a_threshold_is_chosen_for_and_the_one_that_it_has_are_told_apart() -> None:
+    rng = np.random.default_rng(2)
+    level = rng.random(4000)
+    found = measure_remedies(Sample.of(confidence=level, correct=rng.random(4000) < level), resampling=QUICK)
+    (told,) = [sentence for sentence in found.sentences if sentence.startswith("A threshold for 5 % errors: ")]
+    reached = float(told.partition("it has ")[2].partition(" %")[0])
+    kept = told.endswith("so 5 % is kept.")
+    assert kept == (reached <= 5)
+    assert kept or told.endswith("so 5 % is not quite kept: take a higher one.")
 
 
 def test_outliers_with_a_confidence_alone_get_thresholds_only() -> None:

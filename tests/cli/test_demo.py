@@ -5,6 +5,8 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+from browser import needs_browser, opened
 from commands import TINY_OPTIONS, Caller, call, read_rows, run, start
 
 __all__ = ["call"]
@@ -13,9 +15,15 @@ from calibrant.config.schemes import Scheme
 from calibrant.deploy.pipeline import PRODUCTS
 
 
-def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Caller, tmp_path: Path) -> None:
-    """All sixteen schemes and two seeds, one process at first, then one a seed."""
-    process = start("demo", *TINY_OPTIONS, "--workers", 1, cwd=tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def demo(folder: Path) -> tuple[Path, str]:
+    """All sixteen schemes and two seeds, one process at first, then one a seed: the folder and what was printed."""
+    process = start("demo", *TINY_OPTIONS, "--workers", 1, cwd=folder)
     assert process.stderr is not None
     seen = next(line for line in process.stderr if "fine-tune" in line)
     assert seen.startswith("seed ")
@@ -24,19 +32,24 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     assert process.returncode == 130, err
     assert err.splitlines()[-1] == "calibrant: stopped; to resume: calibrant demo --resume --out demo"
     assert "Traceback" not in err
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/seed-*/stages/*/result.json")}
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("demo/seed-*/stages/*/result.json")}
     assert len(before) >= 4
 
-    done = run("demo", "--resume", cwd=tmp_path)
-    root = tmp_path / "demo"
+    done = run("demo", "--resume", cwd=folder)
+    root = folder / "demo"
     assert done.stdout.splitlines()[-1] == f"The page:  {(root / 'report.html').as_uri()}"
     assert before.items() <= {path: path.stat().st_mtime_ns for path in before}.items()
+    return root, done.stdout
+
+
+def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Caller, demo: tuple[Path, str]) -> None:
+    root, printed = demo
     rows = read_rows(root / "table.csv")
     assert len(rows) == 18 * 2 * 2
     assert {row["system"] for row in rows} == {*map(str, Scheme.all()), *PRODUCTS}
     assert {row["seeds"] for row in rows} == {"0 1"}
     assert all(row["accuracy_low"] and row["ece_low"] for row in rows)
-    assert all(str(scheme) in done.stdout for scheme in Scheme.all())
+    assert all(str(scheme) in printed for scheme in Scheme.all())
     for folder in ("seed-0", "seed-1"):
         assert len(list((root / folder / "predictors").iterdir())) == 18
     page = (root / "report.html").read_text()
@@ -54,3 +67,23 @@ def test_the_demo_is_stopped_resumed_and_ends_with_a_table_and_a_page(call: Call
     found = json.loads(call("evaluate", root, "--scheme", "SBNN", "--json").out)
     assert found["rows"][0]["seeds"] == "0 1"
     assert float(next(r for r in rows if r["system"] == "SBNN")["ece"]) == found["rows"][0]["ece"]
+
+
+@needs_browser[0]
+@needs_browser[1]
+def test_the_demos_page_opens_in_a_browser_with_what_trust_does_with_photographs(demo: tuple[Path, str]) -> None:
+    with opened(demo[0] / "report.html", viewport={"width": 390, "height": 844}) as visit:
+        page = visit.page
+        verdict = page.locator("#verdict").text_content()
+        assert re.fullmatch(
+            r"FNN \+ trust answers [\d.]+ % of digits, [\d.]+ % of them right \(95 % interval: [\d.]+ to [\d.]+\);"
+            r" hand the rest to a person\. Of photographs, .+ would be answered, of letters .+\.",
+            verdict,
+        )
+        assert page.locator("#threshold").text_content().startswith("trust ≥ ")
+        assert page.locator("#threshold-note").text_content().startswith("Trust is the probability that an answer is")
+        assert page.locator("#beside").text_content().startswith("FNN + temperature, asked for the same coverage,")
+        page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert visit.complaints == []

@@ -12,6 +12,7 @@ from synthetic import evaluation
 
 from calibrant import metrics
 from calibrant.evaluation import Evaluation, Resampling, Row, summarize
+from calibrant.predictions import Predictions
 from calibrant.report import Certified, write_page
 
 pytestmark = needs_browser
@@ -74,8 +75,8 @@ def test_it_opens_with_a_verdict_at_a_sensible_operating_point(path: Path, group
         assert page.locator("#wanted").text_content() == "80 %"
         assert page.locator("#system").input_value() == "SCBNN-OCM"
         assert re.fullmatch(
-            r"Trust answers above about [\d.]+: \d\d % of inputs, \d\d % right; hand the rest to a person\."
-            r" Of near, \d\d % would be answered, of far \d\d %\.",
+            r"SCBNN-OCM answers \d\d % of inputs, \d\d % of them right \(95 % interval: [\d.]+ to [\d.]+\); hand the"
+            r" rest to a person\. Of near, \d\d % would be answered, of far \d\d %\.",
             verdict(visit),
         )
         assert page.locator("#beside").text_content().startswith("FNN, asked for the same coverage, answers 80 % of")
@@ -105,8 +106,8 @@ def test_the_slider_moves_numbers_that_are_the_librarys(path: Path, group: list[
             check_numbers(visit, group, "FNN", percent)
         accuracy = np.mean([one.accuracy for one in selected(group, "SCBNN-OCM", 30)])
         assert page.locator("#table tr.chosen td[data-key=accuracy]").text_content().startswith(f"{100 * accuracy:.1f}")
-        assert f" {100 * accuracy:.0f} % right;" in verdict(visit)
-        visit.until("document.getElementById('reading').textContent.startsWith('At 30 % coverage: Trust')")
+        assert f" {100 * accuracy:.0f} % of them right (" in verdict(visit)
+        visit.until("document.getElementById('reading').textContent.startsWith('At 30 % coverage: SCBNN-OCM answers')")
         page.locator("#system").select_option("FNN")
         visit.until("document.querySelector('#table tr.chosen th').textContent === 'FNN'")
         check_numbers(visit, group, "FNN", 30)
@@ -130,6 +131,22 @@ def test_the_operating_point_can_be_chosen_by_the_tolerated_error(path: Path, gr
         visit.move(60)
         assert page.locator("#error").input_value() == ""
         assert page.locator("#unreachable").text_content() == ""
+
+
+def test_an_error_that_no_share_can_be_is_refused_in_a_sentence(path: Path) -> None:
+    with opened(path) as visit:
+        page, told = visit.page, visit.page.locator("#unreachable")
+        for typed in ("200", "-3"):
+            page.locator("#error").fill(typed)
+            visit.until("document.getElementById('unreachable').textContent !== ''")
+            assert told.text_content() == "The share of wrong answers must be a number from 0 to 100 %."
+            assert told.get_attribute("role") == "alert"
+            assert page.locator("#error").get_attribute("aria-invalid") == "true"
+            assert page.locator("#wanted").text_content() == "80 %"
+            page.locator("#error").fill("30")
+            visit.until("document.getElementById('unreachable').textContent === ''")
+            assert page.locator("#error").get_attribute("aria-invalid") == "false"
+            visit.move(80)
 
 
 def test_the_diagrams_table_holds_the_librarys_bins_and_wilsons_intervals(path: Path, group: list[Evaluation]) -> None:
@@ -337,6 +354,51 @@ def test_it_opens_at_the_certified_threshold_or_the_tolerated_error(group: list[
         assert visit.page.locator("#wanted").text_content() == "40 %"
 
 
+def test_nearly_certain_answers_are_shown_as_they_are(tmp_path: Path) -> None:
+    """All confidences in the last bin, some of them 1: no 100 % for less, a band, no detection, ticks that differ."""
+    level, said = np.linspace(0.95, 0.99, 20_000), np.zeros(20_000, np.int64)
+    level[:3], said[:3] = (0.99996, 1.0, 0.99999999), 1
+    inside = Predictions(level, said, np.zeros(20_000, np.int64)).numpy()
+    far = Predictions(level[:100], np.zeros(100, np.int64)).numpy()
+    one = Evaluation("FNN", 0, inside, {"far": far})
+    made = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=Resampling(resamples=20)))
+    with opened(made) as visit:
+        page = visit.page
+        visit.move(100)
+        shown = " ".join(page.locator("#mistake li").all_text_contents())
+        assert re.findall(r"confidence (.*?) %", shown) == ["100", "more than 99.9999", "99.996"]
+        assert page.locator("#reliability .band").get_attribute("height") is not None
+        assert float(page.locator("#reliability .band").get_attribute("height")) > 0
+        assert np.isnan(visit.number("detection"))
+        assert "one bin of confidence" in page.locator("#table-note").text_content()
+        ticks = page.locator("[data-chart=wrong] text[text-anchor=end].tick").all_text_contents()
+        assert len(ticks) == len(set(ticks)) > 2
+        assert visit.complaints == []
+
+
+CROSSED = """() => [...document.querySelectorAll("#curves .chart")].flatMap((chart) => {
+  const box = chart.querySelector("text.name").getBBox(), line = chart.querySelector("path.line");
+  return Array.from({ length: 2001 }, (_, i) => line.getPointAtLength((i / 2000) * line.getTotalLength()))
+    .filter((p) => p.x > box.x && p.x < box.x + box.width && p.y > box.y + 2 && p.y < box.y + box.height - 2);
+}).length"""
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_label_of_a_curve_stands_beside_it(group: list[Evaluation], tmp_path: Path, width: int) -> None:
+    rows = summarize(group[:1], resampling=Resampling(resamples=20))
+    with opened(
+        write_page(tmp_path / "p.html", group[:1], summary=rows), viewport={"width": width, "height": 800}
+    ) as visit:
+        for percent in (97, 80, 50, 20):
+            visit.move(percent)
+            assert visit.page.evaluate(CROSSED) == 0, percent
+        halo = "getComputedStyle(document.querySelector('#curves text.name'))"
+        assert visit.page.evaluate(f"{halo}.paintOrder").startswith("stroke")
+        assert visit.page.evaluate(f"{halo}.stroke") == visit.page.evaluate(
+            "getComputedStyle(document.body).backgroundColor"
+        )
+
+
 def test_a_system_without_ood_data_has_a_page_too(group: list[Evaluation], tmp_path: Path) -> None:
     one = replace(group[0], ood={})
     alone = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=Resampling(resamples=20)))
@@ -345,7 +407,9 @@ def test_a_system_without_ood_data_has_a_page_too(group: list[Evaluation], tmp_p
         expected = metrics.selective(one.id.confidence, one.id.correct, coverage=0.4)
         assert visit.number("ece") == pytest.approx(expected.calibration_error, abs=1e-6)
         assert re.fullmatch(
-            r"Trust answers above 0\.\d+: 40 % of inputs, \d\d % right; hand the rest to a person\.", verdict(visit)
+            r"Accept answers with a confidence of at least 0\.\d+: 40 % of inputs, \d\d % of them right \(95 %"
+            r" interval: [\d.]+ to [\d.]+\); hand the rest to a person\.",
+            verdict(visit),
         )
         for gone in ("#ood", "#system", "#chips", "#beside", "#every-system", "#table tbody th"):
             assert visit.page.locator(gone).count() == 0

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from calibrant.config.schemes import Scheme
 from calibrant.evaluation import Resampling, summarize
 from calibrant.files import RunError
 from calibrant.metrics import Interval
+from calibrant.metrics.proportion import proportion
 from calibrant.report import Certified, Example, Section, pick_examples, write_page
 from calibrant.report.page.examples import thumbnail
 from calibrant.report.page.payload import MOST_EXAMPLES, coverage_grid, page_payload
@@ -177,6 +179,42 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     assert not_known(many, {}) == [
         "No outliers were given, so how many inputs unlike these would be answered is not known."
     ]
+
+
+def test_the_share_that_is_right_has_wilsons_interval_and_several_seeds_widen_it() -> None:
+    group = [evaluation("FNN", seed, n=400) for seed in (0, 1, 2)]
+    limits = []
+    for some in (group[:1], group):
+        found = page_payload(some, line_styles(["FNN"]), bins=15, images={}, classes=None)["systems"][0]
+        shares = [one.id.correct.mean() for one in some]
+        expected = proportion(float(np.mean(shares)) * 400, 400)
+        spread = 1.96 * np.std(shares, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else 0.0
+        low, high = found["right"][-1]
+        assert low == pytest.approx(np.mean(shares) - np.hypot(np.mean(shares) - expected.low, spread), abs=2e-5)
+        assert high == pytest.approx(np.mean(shares) + np.hypot(expected.high - np.mean(shares), spread), abs=2e-5)
+        assert all(one is None or 0 <= one[0] <= one[1] <= 1 for one in found["right"])
+        limits.append((low, high))
+    assert limits[1][1] - limits[1][0] > limits[0][1] - limits[0][0]
+
+
+def test_only_libraries_that_were_loaded_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = evaluation("FNN", n=60)
+    rows = summarize([one], resampling=FAST)
+    for loaded in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+            if not loaded:
+                patch.delitem(sys.modules, "torch")
+            text = write_page(tmp_path / "p.html", [one], summary=rows).read_text()
+        assert ("<dt>torch</dt>" in text) is loaded
+        assert "<dt>numpy</dt>" in text
+
+
+def test_captions_hold_for_charts_beside_and_below_each_other(tmp_path: Path) -> None:
+    one = evaluation("FNN", n=60)
+    text = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=FAST)).read_text()
+    static = text.partition('id="payload"')[0].partition("<body>")[2]
+    assert not re.search(r"\b(Left|Right):", static)
 
 
 def test_a_page_is_written_without_any_library_for_charts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.opening import is_table, labeled_arrays, ood_tables, open_table, wishes_of
 from calibrant.audit.remedies import Remedies, measure_remedies
-from calibrant.audit.remedy_sections import remedy_sections
+from calibrant.audit.remedy_sections import remedy_sections, threshold_note
 from calibrant.audit.result import AuditResult
 from calibrant.audit.roles import ROLES, Wishes
 from calibrant.audit.sample import Reservoir, Sample
@@ -202,7 +202,7 @@ class _Said:
         write_page(
             page, [evaluation], title=f"Audit of {evaluation.system}", lead=_lead(evaluation), notes=told,
             commands=self.commands, examples=examples, summary=rows, bins=self.bins, sections=sections,
-            **self._opening(evaluation),
+            threshold_note=threshold_note(todo) if todo is not None else "", **self._opening(evaluation),
         )  # fmt: skip
 
     def _opening(self, evaluation: Evaluation) -> dict[str, Any]:

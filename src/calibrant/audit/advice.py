@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,19 @@ WORTH = 0.05
 """The share of a loss from which on its calibration part is worth working on."""
 HALF = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
 NAMES = {"temperature": "temperature scaling", "isotonic": "isotonic regression", "vector": "vector scaling"}
+MEANINGS = {
+    "temperature": "Temperature scaling divides all logits by one number",
+    "isotonic": "Isotonic regression is the increasing function of the probability that fits best",
+    "vector": "Vector scaling divides all logits by one number, then gives each class a factor and an offset",
+}
+SCORES = {
+    "entropy": "the entropy of the probabilities",
+    "gen": "the generalized entropy of the probabilities (Liu et al. 2023)",
+    "energy": "minus the logarithm of the sum of exp(logit)",
+    "max_logit": "minus the largest logit",
+}
+COLUMN = "a score in the tables"
+TRUST = "the probability that an answer is right where outliers come in as well"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +51,24 @@ class Findings:
     sizes: dict[str, int]
 
 
-def sentences_of(found: Findings) -> Iterator[str]:
-    """What to do."""
-    yield from _recalibration(found)
-    yield split_of(found.parts[0], found.best)
-    yield from _threshold(found)
-    for name, (measured, best, read) in found.outliers.items():
-        yield from _outliers(name, found.sizes[name], measured, best, read)
+@dataclass(frozen=True)
+class Advice:
+    """What to do, in sentences: what comes first, what gains measurably besides, and what else was measured."""
+
+    first: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
+
+
+def advice_of(found: Findings) -> Advice:
+    """A calibrator that gains comes first, else what gains against outliers; where nothing does, that."""
+    recalibration, split = tuple(_recalibration(found)), split_of(found.parts[0], found.best)
+    gains, rest = tuple(_gains(found)), (*_threshold(found), *_outliers(found))
+    if found.best is not None:
+        return Advice(recalibration, gains, (split, *rest))
+    if gains:
+        return Advice(gains[:1], gains[1:], (*recalibration, split, *rest))
+    return Advice((*recalibration, split), (), rest)
 
 
 def limits_of(found: Findings) -> Iterator[str]:
@@ -127,6 +151,8 @@ def _recalibration(found: Findings) -> Iterator[str]:
         yield f"It changes the predicted class of {100 * moved:.1f} % of the rows: accuracy {_to(*accuracy)} %."
     elif found.sample.by_class:
         yield "No predicted class changes."
+    loss = "the log loss is the mean of minus the logarithm of the probability given to the truth"
+    yield f"{MEANINGS[best]}; {loss}."
 
 
 def split_of(part: LossParts, best: str | None) -> str:
@@ -161,56 +187,106 @@ def _threshold(found: Findings) -> Iterator[str]:
         )
     goals = [goal for goal in TOLERATED if goal < error]
     if goals:
+        goal = f"{100 * goals[0]:.0f} %"
         tau = threshold_of(sample.confidence, wrong, error=goals[0])
-        cover = found.thresholds.interval(f"coverage at {100 * goals[0]:.0f} % error")
-        reached = values[f"error at {100 * goals[0]:.0f} % error"]
+        cover = found.thresholds.interval(f"coverage at {goal} error")
+        reached = values[f"error at {goal} error"]
+        kept = f"so {goal} is kept" if reached <= goals[0] else f"so {goal} is not quite kept: take a higher one"
         yield (
-            f"For at most {100 * goals[0]:.0f} % errors, answer from a confidence of {_level(tau)} on: that is"
-            f" {_percent(cover)} of the inputs, with {100 * reached:.1f} % errors on rows that did not choose it."
+            f"A threshold for {goal} errors: answering from a confidence of {_level(tau)} on, {_percent(cover)} of the"
+            f" inputs. Chosen on one part of the rows and measured on another, it has {100 * reached:.1f} % errors,"
+            f" {kept}."
             if cover.estimate > 0
-            else f"No threshold on the confidence brings the error down to {100 * goals[0]:.0f} %."
+            else f"No threshold on the confidence brings the error down to {goal}."
         )
 
 
-def _outliers(name: str, size: int, found: Paired, best: str, read: tuple[str, ...]) -> Iterator[str]:
-    base = _base(found)
-    called = {"confidence": "confidence", "recalibrated": "recalibrated confidence"}
-    yield (
-        f"In a stream of which half are outliers like those of {name}, with 80 % of the ID inputs answered, a threshold"
-        f" on the {called[base]} answers {_through(found, base, size)} of the {size:,} outliers, and"
-        f" {100 * found.values[f'{base}: {HALF}']:.1f} % of the answers are wrong."
-    )
-    if best != "confidence":
-        change = found.difference(f"score: {HALF}", f"{base}: {HALF}")
+def _gains(found: Findings) -> Iterator[str]:
+    """What measurably lowers the wrong answers where outliers come in, with all OOD tables in one sentence."""
+    trusted = [name for name, _ in _trusting(found)]
+    if trusted:
         yield (
-            f"A threshold on {best}, the score that tells these outliers apart best, answers"
-            f" {_through(found, 'score', size)} of them: {100 * found.values[f'score: {HALF}']:.1f} % wrong"
-            f" ({_signed(change, 100, 1)} points)."
+            f"Against outliers, trust: {TRUST}. {_setting()}, trust lowers the wrong answers"
+            f" {_gained(found, trusted, 'trust')}. Its threshold replaces the one on the confidence. It was fitted to"
+            " outliers of the same kind, and others may gain less."
         )
+    scored = [name for name in found.outliers if name not in trusted and _score_helps(found, name)]
+    for score in dict.fromkeys(found.outliers[name][1] for name in scored):
+        names = [name for name in scored if found.outliers[name][1] == score]
+        yield (
+            f"Against outliers, a threshold on {score}: {SCORES.get(score, COLUMN)}, which tells them"
+            f" apart best. {_setting()}, it lowers the wrong answers {_gained(found, names, 'score')}."
+        )
+
+
+def _setting() -> str:
+    return f"Where half of the inputs are outliers, and {100 * COVERAGE:.0f} % of the others are answered"
+
+
+def _gained(found: Findings, names: Sequence[str], system: str) -> str:
+    """From what to what, for each of these OOD tables, beside the better threshold on the confidence."""
+    parts = []
+    for name in names:
+        measured, size = found.outliers[name][0], found.sizes[name]
+        base = _base(measured)
+        before, after = (100 * measured.values[f"{one}: {HALF}"] for one in (base, system))
+        change = _signed(measured.difference(f"{system}: {HALF}", f"{base}: {HALF}"), 100, 1)
+        through = " instead of ".join(_through(measured, one, size) for one in (system, base))
+        parts.append(
+            f"from {_to(before, after)} % for {name} ({change} points; of {size:,} outliers, {through} are answered)"
+        )
+    return _and(parts)
+
+
+def _score_helps(found: Findings, name: str) -> bool:
+    measured, best, _ = found.outliers[name]
+    return best != "confidence" and measured.difference(f"score: {HALF}", f"{_base(measured)}: {HALF}").high < 0
+
+
+def _outliers(found: Findings) -> Iterator[str]:
+    """What thresholds on the confidence do with outliers, and what does not help against them."""
+    for base, called in (("confidence", "confidence"), ("recalibrated", "recalibrated confidence")):
+        parts = [
+            f"{100 * measured.values[f'{base}: {HALF}']:.1f} % for {name}"
+            f" ({_through(measured, base, found.sizes[name])} of its {found.sizes[name]:,} outliers are answered)"
+            for name, (measured, _, _) in found.outliers.items()
+            if _base(measured) == base
+        ]
+        if parts:
+            yield f"{_setting()} by a threshold on the {called}, the share of wrong answers is {_and(parts)}."
+    told: dict[tuple[str, str], list[str]] = {}
+    if found.outliers and not any(_trusting(found)):
+        yield f"Trust is {TRUST}."
+    for name, (measured, best, read) in found.outliers.items():
+        if best != "confidence" and not _score_helps(found, name):
+            wrong = f"{100 * measured.values[f'score: {HALF}']:.1f} % for {name}"
+            start = f"A threshold on {best} ({SCORES.get(best, COLUMN)}) does not lower the wrong answers measurably:"
+            told.setdefault((start, "."), []).append(wrong)
+        if not (f"trust: {HALF}" in measured.values and read and _trust_helps(measured)):
+            start, part, end = _no_trust(name, measured, best, read)
+            told.setdefault((start, end), []).append(part)
+    yield from (f"{start} {_and(parts)}{end}" for (start, end), parts in told.items())
+
+
+def _no_trust(name: str, found: Paired, best: str, read: tuple[str, ...]) -> tuple[str, str, str]:
+    """Why trust is not recommended for an OOD table: how the sentence starts, its part of it, and how it ends."""
     if f"trust: {HALF}" not in found.values:
         lack = (
             f"at least {FEWEST_OUTLIERS} outliers, and probabilities, logits or detectors' scores beside the confidence"
         )
-        yield f"Trust was not tried on {name}: it needs {lack} in both tables."
-    elif not read:
-        yield f"No score in the tables tells the outliers of {name} apart, so trust cannot help; a detector's might."
-    else:
-        yield _trust(found, size, best)
+        return "Trust was not tried on", name, f": it needs {lack} in both tables."
+    if not read:
+        end = " apart, so trust cannot help; a detector's might."
+        return "No score in the tables tells the outliers of", name, end
+    wrong, base = f"{100 * found.values[f'trust: {HALF}']:.1f} % for {name}", _base(found)
+    if found.difference(f"trust: {HALF}", f"{base}: {HALF}").high < 0:
+        return f"Trust does no better than a threshold on {best}:", wrong, " with trust."
+    hint = " A detector's score in both tables might help." if best == "confidence" else ""
+    return "Trust does not lower the wrong answers measurably:", wrong, f" with it.{hint}"
 
 
-def _trust(found: Paired, size: int, best: str) -> str:
-    wrong, base = f"{100 * found.values[f'trust: {HALF}']:.1f} %", _base(found)
-    if not _trust_helps(found):
-        hint = " A detector's score in both tables might help." if best == "confidence" else ""
-        return f"Trust does not lower the wrong answers measurably: {wrong} with it.{hint}"
-    change = _signed(found.difference(f"trust: {HALF}", f"{base}: {HALF}"), 100, 1)
-    ten = f"wrong answers, {100 * SHARES[0]:.0f} % outliers"
-    rare = _to(*(100 * found.values[f"{system}: {ten}"] for system in (base, "trust")))
-    return (
-        f"Trust lowers the wrong answers: to {wrong} ({change} points), and with 10 % outliers {rare} %. At the same"
-        f" coverage it answers {_through(found, 'trust', size)} of the {size:,} outliers; it was fitted to outliers of"
-        " the same kind, and others may gain less."
-    )
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def _through(found: Paired, system: str, size: int) -> str:

@@ -159,14 +159,18 @@ def _slice_section(table: SliceTable) -> Section:
     rows = [
         (
             f"{one.column} = {one.value}", one.count, _pair(one.accuracy), _share(one.confidence), _points(one.gap),
-            "stands out" if one.stands_out else "within chance", _p_value(one.adjusted),
+            "worse" if one.stands_out else "not measurably worse", _p_value(one.adjusted),
         )
         for one in table.slices[:SHOWN]
     ]  # fmt: skip
-    told = [table.sentence]
+    told = [
+        table.sentence,
+        "Accuracy and gap (mean confidence less accuracy) are of a slice alone. The last two columns compare it with"
+        " all other rows: p is the probability that chance makes some slice as much worse as this one (Holm's method).",
+    ]
     if len(table.slices) > SHOWN:
         told.append(f"{SHOWN} of {len(table.slices):,} slices are shown; calibrant audit --json has all.")
-    heads = ("Slice", "Rows", "Accuracy, %", "Mean confidence, %", "Gap, points", "Verdict", "p, adjusted (Holm)")
+    heads = ("Slice", "Rows", "Accuracy, %", "Mean confidence, %", "Gap, points", "Compared with the rest", "p")
     return Section("Slices", told, heads, rows, place="groups")
 
 
@@ -175,7 +179,9 @@ def _p_value(value: float) -> tuple[str, str]:
 
 
 def _share(value: float) -> tuple[str, str] | None:
-    return None if np.isnan(value) else (f"{100 * value:.1f}", "")
+    """In percent; what is below 1 is not shown as 100."""
+    digits = next((digits for digits in (1, 2, 3) if round(100 * value, digits) < 100), 4) if value < 1 else 1
+    return None if np.isnan(value) else (f"{100 * value:.{digits}f}", "")
 
 
 def _pair(value: Interval) -> tuple[str, str]:

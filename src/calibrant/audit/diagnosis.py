@@ -28,7 +28,7 @@ def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: lis
     would be in 95 of 100 tables: |acc - conf| > 1.96 sqrt(conf (1 - conf) / n).
     """
     sentences = [_whole(gap, row), _where(diagram)]
-    sentences += [_ood(one) for one in ood_rows]
+    sentences += [_ood(one, explained=one is ood_rows[0]) for one in ood_rows]
     if row.n_id < FEW_ROWS:
         sentences.append(f"There are only {row.n_id} rows, so the intervals are wide and little can be told from them.")
     return [sentence for sentence in sentences if sentence]
@@ -64,7 +64,8 @@ def _whole(gap: Interval, row: Row) -> str:
     else:
         verdict = "Overconfident on the whole" if gap.estimate > 0 else "Underconfident on the whole"
     limits = sorted((100 * gap.low, 100 * gap.high))
-    error = f"the ECE is {100 * row.ece.shown:.1f} % ({100 * row.ece.low:.1f} to {100 * row.ece.high:.1f})"
+    ece = f"{100 * row.ece.shown:.1f} % ({100 * row.ece.low:.1f} to {100 * row.ece.high:.1f})"
+    error = f"the ECE, the mean distance of confidence and accuracy over bins, is {ece}"
     apart = f"a gap of {100 * gap.estimate:.1f} points ({limits[0]:.1f} to {limits[1]:.1f})"
     return f"{verdict}: it {said}, {apart}; {error}."
 
@@ -99,14 +100,18 @@ def _worst_run(apart: NDArray[np.bool_], weight: NDArray[np.float64]) -> tuple[i
     return max(runs, key=lambda run: float(weight[run[0] : run[1] + 1].sum()), default=None)
 
 
-def _ood(row: Row) -> str:
+def _ood(row: Row, *, explained: bool) -> str:
     if math.isnan(row.detection.estimate):
-        return f"The OOD set {row.ood} has too few rows ({row.n_ood}) to say how well it is detected."
+        return f"The OOD set {row.ood} has too few rows ({row.n_ood}) to say how well it is told apart."
     value, low, high = (100 * v for v in (row.detection.shown, row.detection.low, row.detection.high))
-    verdict = "is told apart well" if low >= 90 else "is told apart in part" if low > 60 else "is hardly told apart"
-    found = f"detection probability {value:.1f} % ({low:.1f} to {high:.1f}), AUROC {100 * row.auroc.estimate:.1f} %"
+    verdict = "are told apart well" if low >= 90 else "are told apart in part" if low > 60 else "are hardly told apart"
+    meant = (" (how often the best guess which is which is right)", " (how often an outlier has the lower confidence)")
+    rate, area = meant if explained else ("", "")
+    found = f"detection probability{rate} {value:.1f} % ({low:.1f} to {high:.1f}), AUROC{area}"
+    found += f" {100 * row.auroc.estimate:.1f} %"
     if row.auroc.high < 0.5:
         found += (
-            ", the wrong way round: it is more confident on these than on ID data, so a threshold accepts them first"
+            ", the wrong way round: it is more confident on these than on the labeled data, so a threshold accepts them"
+            " first"
         )
-    return f"OOD data ({row.ood}) {verdict} by confidence: {found}."
+    return f"Outliers ({row.ood}) {verdict} by confidence: {found}."

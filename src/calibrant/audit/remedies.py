@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant import InputError
-from calibrant.audit.advice import Findings, code_of, limits_of, sentences_of
+from calibrant.audit.advice import Advice, Findings, advice_of, code_of, limits_of
 from calibrant.audit.outliers_answered import SHARES, measure_outliers
 from calibrant.audit.paired import Paired
 from calibrant.audit.recalibrated import LOSSES, MEASURES, UNCHANGED, LossParts, Recalibrations, recalibrate
@@ -69,6 +69,7 @@ class Remedies:
         total: rows of the table.
         limits: those of the sentences that say what cannot be told.
         outliers: how many of each OOD table were drawn, by its name.
+        advice: the sentences but for the limits: what comes first, what else gains, what else was measured.
     """
 
     rows: tuple[RemedyRow, ...]
@@ -81,6 +82,7 @@ class Remedies:
     _sample: Sample
     limits: tuple[str, ...] = ()
     outliers: Mapping[str, int] = field(default_factory=dict)
+    advice: Advice = field(default_factory=Advice)
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
@@ -147,10 +149,11 @@ def measure_remedies(
     for name, other in (far or {}).items():
         found.outliers[name] = _measure_far(sample, other, changed, how, folds)
         rows += _outlier_rows(name, found.outliers[name][0])
-    limits = tuple(limits_of(found))
+    limits, advice = tuple(limits_of(found)), advice_of(found)
+    told = (*advice.first, *advice.more, *advice.rest, *limits)
     return Remedies(
-        tuple(rows), parts, best, (*sentences_of(found), *limits), tuple(code_of(found, command)), len(sample),
-        sample.total, sample, limits, sizes,
+        tuple(rows), parts, best, told, tuple(code_of(found, command)), len(sample), sample.total, sample, limits,
+        sizes, advice,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from calibrant.audit.advice import NAMES, split_of
 from calibrant.audit.remedies import Remedies, RemedyRow
@@ -18,18 +18,30 @@ _Cell = str | tuple[str, str] | None
 
 
 def remedy_sections(found: Remedies) -> Iterator[Section]:
-    """What to do, with the code that does it, then a table for each kind of remedy."""
-    told = [sentence for sentence in found.sentences if sentence not in found.limits]
-    if told:
-        yield Section("What to do", told, code="\n".join(_commented(found.code)))
+    """What to do first, with the code that does it, what else gains, and folded, what else was measured."""
+    advice = found.advice
+    if advice.first:
+        yield Section("What to do", [" ".join(advice.first)], code="\n".join(_commented(found.code)), then=advice.more)
+    if advice.rest:
+        yield Section("What else was measured", advice.rest, folded=True)
     changed = [row for row in found.rows if row.remedy in NAMES]
     if changed:
         yield _recalibrations(changed, [split_of(part, found.best) for part in found.parts[1:]])
     thresholds = [row for row in found.rows if row.remedy == "confidence threshold"]
     if any(row.before for row in thresholds):
         yield _thresholds(thresholds)
-    for name, size in found.outliers.items():
-        yield _outliers(name, size, [row for row in found.rows if row.ood == name])
+    if found.outliers:
+        yield _outliers(found.outliers, [row for row in found.rows if row.ood is not None])
+
+
+def threshold_note(found: Remedies) -> str:
+    """What the threshold of the verdict, which is one on the table's own confidence, is for."""
+    if found.best is None:
+        return ""
+    return (
+        "This threshold is for the confidence as it is in the table. Once you have recalibrated, as advised below,"
+        " audit the result and use the threshold of that page instead."
+    )
 
 
 def _commented(code: Sequence[str]) -> Iterator[str]:
@@ -75,24 +87,30 @@ def _with(row: RemedyRow) -> _Cell:
     return f"{100 * row.after:.1f}", f"{low:.1f} to {high:.1f}" if low < high else ""
 
 
-def _outliers(name: str, size: int, rows: Sequence[RemedyRow]) -> Section:
+def _outliers(sizes: Mapping[str, int], rows: Sequence[RemedyRow]) -> Section:
+    """One row for each system, and side by side the measures of each OOD table."""
     measures = list(dict.fromkeys(row.measure for row in rows))
-    order = [measure for measure in measures if measure == "outliers answered"]
-    order += [measure for measure in measures if measure not in order]
-    known = {(row.remedy, row.measure): row for row in rows}
+    order = sorted(measures, key=lambda measure: (measure != "outliers answered", measures.index(measure)))
+    known = {(row.ood, row.remedy, row.measure): row for row in rows}
+    places = [(name, measure) for name in sizes for measure in order]
     start = "recalibrated confidence threshold"
-    table: list[tuple[_Cell, ...]] = [("confidence", *((_many(m, known[start, m].before, size), "") for m in order))]
+    first = [(_many(measure, known[name, start, measure].before, sizes[name]), "") for name, measure in places]
+    table: list[tuple[_Cell, ...]] = [("confidence", *first)]
     for remedy, shown in OUTLIER_REMEDIES.items():
-        if (remedy, order[0]) in known:
-            cells = [_answered(known[remedy, measure], size) for measure in order]
-            table.append((shown, *cells))
-    heads = ["Threshold on", *(m.capitalize() + (f", of {size:,}" if m == order[0] else ", %") for m in order)]
+        found = [(known.get((name, remedy, measure)), sizes[name]) for name, measure in places]
+        if any(row is not None for row, _ in found):
+            table.append((shown, *(None if row is None else _answered(row, size) for row, size in found)))
+    heads = [
+        (f"{name}: {measure}" if len(sizes) > 1 else measure.capitalize())
+        + (f", of {sizes[name]:,}" if measure == "outliers answered" else ", %")
+        for name, measure in places
+    ]
     told = (
         "All at 80 % coverage of the labeled inputs, on rows that nothing was fitted to. Below each value, the change"
         " in points: of the recalibrated confidence beside the confidence as it is, of all else beside the recalibrated"
         " confidence."
     )
-    return Section(f"What helps against outliers like those of {name}, in numbers", [told], heads, table, folded=True)
+    return Section("What helps against outliers, in numbers", [told], ["Threshold on", *heads], table, folded=True)
 
 
 def _value(measure: str, value: float) -> str:

@@ -84,6 +84,14 @@ const Charts = (() => {
     return items;
   };
 
+  // Where the label of a point is furthest from its curve of points [x, y]: left or right of it, above or below.
+  const clearest = (curve, at, level, width, axes) => {
+    const corners = [-1, 1].flatMap((side) => [level - 9, level + 19].map((y) => ({ side, y, x: at + 9 * side })));
+    const inside = corners.filter(({ x, y, side }) => y > axes.top + 8 && y < axes.bottom - 2 && x + side * width > axes.left && x + side * width < axes.right);
+    const room = ({ x, y, side }) => Math.min(999, ...curve.filter(([each]) => side * (each - at) >= 0 && side * (each - x) <= width).map(([, each]) => Math.abs(each - (y - 4)) || 999));
+    return (inside.length ? inside : corners).reduce((best, one) => (room(one) > room(best) ? one : best));
+  };
+
   // Lines against coverage. series: { name, color, dash, width, values }, the most important first.
   const lines = (place, { series, xs, position, xTitle, xText, yText, tell, pick, zero }) => {
     const values = series.flatMap((one) => one.values.filter((value, i) => value != null && xs[i] >= 0.05));
@@ -91,7 +99,8 @@ const Charts = (() => {
     const y = values.length ? ticks(least, most > least ? most : least + 1) : [0, 1];
     const direct = place.clientWidth >= 440 && series.length <= 6;
     const right = direct && series.length > 1 ? Math.min(190, 30 + 7.4 * Math.max(...series.map((one) => one.name.length))) : 26;
-    const axes = frame(place, { height: 280, x: [0, 0.25, 0.5, 0.75, 1], y, xText, yText, xTitle, right });
+    const step = y[1] - y[0], yTick = (value) => yText(value, step);
+    const axes = frame(place, { height: 280, x: [0, 0.25, 0.5, 0.75, 1], y, xText, yText: yTick, xTitle, right });
     const at = axes.X(xs[position]), ends = [];
     axes.root.append(node("line", { class: "cursor", x1: at, x2: at, y1: axes.top, y2: axes.bottom }));
     for (const one of [...series].reverse()) {
@@ -112,8 +121,12 @@ const Charts = (() => {
         axes.root.append(node("circle", { cx: axes.right + 8, cy: end.y - 4, r: 3.5, style: `fill:${hue(end.color)}` }));
         axes.root.append(label(end.name, axes.right + 16, end.y, { class: "name" }));
       }
-    const only = series.length === 1 ? series[0].values[position] : null, inner = at > (axes.left + axes.right) / 2;
-    if (only != null) axes.root.append(label(yText(only), at + (inner ? -9 : 9), Math.max(axes.Y(only) - 9, axes.top + 10), { class: "name", "text-anchor": inner ? "end" : "start" }));
+    const only = series.length === 1 ? series[0].values[position] : null;
+    if (only != null) {
+      const shown = yText(only, Math.min(step / 10, 0.001)), curve = series[0].values.map((value, i) => [axes.X(xs[i]), value == null ? NaN : axes.Y(value)]);
+      const { x, y, side } = clearest(curve, at, axes.Y(only), 8 * shown.length, axes);
+      axes.root.append(label(shown, x, y, { class: "name", "text-anchor": side < 0 ? "end" : "start" }));
+    }
     place.start = position;
     hover(place, axes, xs, tell, pick);
     return direct;
@@ -127,16 +140,17 @@ const Charts = (() => {
     const axes = frame(place, { height: side * 0.9, x: quarters, y: quarters, xText, yText: xText, xTitle: "Confidence" });
     const [X, Y] = [axes.X, axes.Y];
     axes.root.append(node("line", { class: "diagonal", x1: X(0), y1: Y(0), x2: X(1), y2: Y(1) }));
-    const corner = [axes.left + 10, axes.top + 14], far = [axes.right - 8, axes.bottom - 10];
-    axes.root.append(label("underconfident", ...corner, { class: "tick" }), label("overconfident", ...far, { class: "tick", "text-anchor": "end" }));
     const edge = (one, key) => `${X(one.confidence).toFixed(1)} ${Y(one[key]).toFixed(1)}`;
     const band = [...all.map((one) => edge(one, "high")), ...[...all].reverse().map((one) => edge(one, "low"))];
-    axes.root.append(node("path", { class: "band", d: `M${band.join("L")}Z` }));
+    const alone = all.length === 1 && { x: X(all[0].confidence) - 9, width: 18, y: Y(all[0].high), height: Y(all[0].low) - Y(all[0].high) };
+    axes.root.append(alone ? node("rect", { class: "band", ...alone }) : node("path", { class: "band", d: `M${band.join("L")}Z` }));
     axes.root.append(node("path", { class: "line main", d: `M${all.map((one) => edge(one, "accuracy")).join("L")}` }));
     const most = Math.max(1, ...all.map((one) => one.count)), size = (one) => 3 + 5 * Math.sqrt(one.count / most);
     const dot = (one, kind) => axes.root.append(node("circle", { class: kind, cx: X(one.confidence), cy: Y(one.accuracy), r: size(one) }));
     all.forEach((one) => dot(one, "hollow"));
     accepted.forEach((one) => dot(one, "dot main"));
+    const corner = [axes.left + 10, axes.top + 14], far = [axes.right - 8, axes.bottom - 10];
+    axes.root.append(label("underconfident", ...corner, { class: "tick" }), label("overconfident", ...far, { class: "tick", "text-anchor": "end" }));
     hover(place, axes, all.map((one) => one.confidence), tell);
   };
 

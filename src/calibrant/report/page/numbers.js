@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const byName = new Map(P.systems.map((one) => [one.name, one]));
 const measures = new Map(P.measures.map((one) => [one.name, one]));
 const slider = $("coverage"), errorBox = $("error"), systemBox = $("system"), oodBox = $("ood");
-const state = { position: P.coverages.length - 1, error: null, shown: new Set(P.shown), every: false, sort: null };
+const state = { position: P.coverages.length - 1, error: null, refused: "", shown: new Set(P.shown), every: false, sort: null };
 const edges = Array.from({ length: P.bins + 1 }, (_, m) => m / P.bins);
 // Text is set as text, never as HTML: names come from users.
 const element = (tag, properties = {}, ...children) => {
@@ -22,6 +22,11 @@ const rounded = (value) => {
   if (shown > 0 && shown < 0.05) return "less than 0.1 %";
   if (shown < 100 && shown >= 99.95) return "more than 99.9 %";
   return (Number.isInteger(shown) || (shown >= 10 && shown <= 90) ? shown.toFixed(0) : shown.toFixed(1)) + " %";
+};
+// A confidence below 1 is never shown as 100 %.
+const sure = (value) => {
+  const digits = value < 1 ? [1, 2, 3, 4].find((each) => Number((100 * value).toFixed(each)) < 100) : 0;
+  return digits == null ? "more than 99.9999 %" : percent(value, digits);
 };
 const threshold = (value) => {
   const digits = value > 0 && value < 1 ? Math.min(12, Math.max(2, 1 + Math.ceil(-Math.log10(Math.min(value, 1 - value))))) : 3;
@@ -49,6 +54,11 @@ const curve = (one, name) => (measures.get(name).ood ? outside(one)?.measures[na
 const value = (one, name) => (measures.get(name).at_coverage ? at(curve(one, name)) ?? null : P.table.find((row) => row.system === one.name && row.ood === ood())?.[name] ?? null);
 const wrong = (one) => one.measures.accuracy.map((accuracy) => (accuracy == null ? null : 1 - accuracy));
 const positionOfError = (one, most) => wrong(one).findLastIndex((each) => each != null && each <= most + 1e-9);
+// The interval of the share that is right: the table's where it has one, which is a bootstrap, else that of the payload.
+const rightLimits = (one) => {
+  const row = summary(one, wanted());
+  return row?.accuracy_low != null ? [row.accuracy_low, row.accuracy_high] : at(one.right);
+};
 const certified = (one) => (own(P.certificates, one.name) || []).filter((each) => each.certified);
 const positionOfThreshold = (one, level) => {
   if (level == null) return P.coverages.length - 1;

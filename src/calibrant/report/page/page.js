@@ -7,6 +7,9 @@ const swatch = (one) => {
 };
 const line = (one, ...parts) => element("div", {}, ...(one ? [swatch(one)] : []), ...parts);
 const whole0 = (number) => `${Math.round(1000 * number) / 10} %`;
+// A tick has as many digits as the step between ticks needs, and a value one more.
+const digitsOf = (step) => Math.max(0, Math.ceil(-Math.log10(100 * step) - 1e-6));
+const ticked = (number, step) => percent(number, digitsOf(step));
 const MAIN = [["wrong", { title: "Wrong among the answers", unit: "percent" }], ...(P.ood.length ? [["ood_acceptance", { title: "Outliers answered", unit: "percent" }]] : [])];
 const others = () => P.measures.filter((one) => one.slides && !["coverage", "accuracy", "ood_acceptance"].includes(one.name));
 const series = (name) => visible().map((one) => ({ ...one, values: (name === "wrong" ? wrong(one) : curve(one, name)) || P.coverages.map(() => null) })).map((one, i) => ({ ...one, width: i ? one.width + 0.4 : 3 }));
@@ -23,7 +26,7 @@ const drawLines = (chart) => {
     element("b", { textContent: `Coverage ${percent(P.coverages[i], 0)}` }),
     ...[...some].filter((one) => one.values[i] != null).sort((a, b) => b.values[i] - a.values[i]).map((one) => line(one, P.systems.length > 1 ? `${one.name} ` : "", strong(text(about, one.values[i])))),
   ];
-  const yText = about.unit === "number" ? (number) => Number(number.toPrecision(4)).toString() : whole0;
+  const yText = about.unit === "number" ? (number) => Number(number.toPrecision(4)).toString() : ticked;
   const direct = Charts.lines(chart, { series: some, xs: P.coverages, position: state.position, xTitle: "Coverage", xText: whole0, yText, tell, pick: choose, zero: about.unit !== "number" });
   chart.parentElement.querySelector(".line-key")?.remove();
   if (!direct && some.length > 1) chart.after(element("div", { className: "line-key" }, ...some.map((one) => line(one, `${one.name} `, strong(text(about, at(one.values)))))));
@@ -69,7 +72,8 @@ const render = () => {
     const found = positionOfError(system(), state.error);
     $("unreachable").textContent = found < 0 ? `At no coverage are at most ${Number((100 * state.error).toPrecision(4))} % of the answers wrong.` : "";
     if (found >= 0) state.position = found;
-  } else $("unreachable").textContent = "";
+  } else $("unreachable").textContent = state.refused;
+  errorBox.setAttribute("aria-invalid", state.refused !== "");
   slider.value = state.position + 1;
   slider.setAttribute("aria-valuetext", percent(wanted(), 0));
   $("wanted").textContent = percent(wanted(), 0);
@@ -92,7 +96,7 @@ const later = () => {
   pending = requestAnimationFrame(render);
 };
 const choose = (position) => {
-  Object.assign(state, { position, error: null });
+  Object.assign(state, { position, error: null, refused: "" });
   errorBox.value = "";
   later();
 };
@@ -100,8 +104,9 @@ const choose = (position) => {
 // Controls.
 slider.addEventListener("input", () => choose(Number(slider.value) - 1));
 errorBox.addEventListener("input", () => {
-  const typed = errorBox.value === "" ? NaN : Number(errorBox.value) / 100;
-  state.error = typed >= 0 && typed <= 1 ? typed : null;
+  const typed = errorBox.value === "" ? NaN : Number(errorBox.value) / 100, fine = typed >= 0 && typed <= 1;
+  state.error = fine ? typed : null;
+  state.refused = fine || (errorBox.value === "" && !errorBox.validity.badInput) ? "" : "The share of wrong answers must be a number from 0 to 100 %.";
   later();
 });
 const restart = () => {

@@ -12,6 +12,7 @@ from calibrant import InputError
 from calibrant.evaluation import Curves, Evaluation, by_system, coverage_curves
 from calibrant.metrics.declarations import DeclaredMeasure, catalogue
 from calibrant.metrics.functional import Array
+from calibrant.metrics.proportion import proportion
 from calibrant.predictions import Predictions
 from calibrant.report.page.examples import Example, pick_examples, thumbnail
 from calibrant.report.style import LineStyle, title
@@ -20,13 +21,14 @@ MOST_NUMBERS = 400_000
 MOST_PIXELS = 1_400_000
 MOST_EXAMPLES = 4_000
 _STEPS = (100, 50, 20, 10)
+Z = 1.959963984540054
 
 
 def coverage_grid(systems: int, ood_sets: int, bins: int) -> list[float]:
     """The slider's positions: every percent, or fewer where many systems would make the page too large."""
     moving = [measure for measure in catalogue().values() if measure.at_coverage]
     outside = sum(measure.ood for measure in moving)
-    each = 3 * bins + 7 + len(moving) - outside + ood_sets * (bins + 2 + outside)
+    each = 3 * bins + 9 + len(moving) - outside + ood_sets * (bins + 2 + outside)
     for steps in _STEPS:
         if systems * each * steps <= MOST_NUMBERS:
             return [position / steps for position in range(1, steps + 1)]
@@ -83,13 +85,14 @@ def _system(curve: Curves, group: list[Evaluation], style: LineStyle) -> dict[st
         "thresholds": [[_plain(value) for value in column] for column in curve.threshold.T],
         "accepted": _mean(curve.accepted),
         "measures": {name: _mean(values) for name, values in curve.measures.items()},
+        "right": _right(curve.measures["accuracy"], curve.accepted),
         "count": _whole(curve.sums[0]),
         "confidence": [_numbers(row, 4) for row in curve.sums[1]],
         "correct": _whole(curve.sums[2]),
         "ood": {
             name: {
                 "accepted": _mean(found["accepted"]),
-                "measures": {name: _mean(values) for name, values in found.items() if name != "accepted"},
+                "measures": _told_apart(found, curve.sums[0], curve.ood_sums[name]),
                 "inputs": group[0].ood[name].total,
                 "count": _whole(curve.ood_sums[name]),
             }
@@ -131,6 +134,38 @@ def _quantity(outcome: Predictions) -> str:
 def _mean(values: Array) -> list[float | None]:
     """The mean over seeds (S, G); undefined where it is undefined for one of them."""
     return _numbers(values.mean(0), 6)
+
+
+def _right(accuracy: Array, accepted: Array) -> list[list[float] | None]:
+    """The 95 % interval of the mean accuracy over seeds (S, G) at each position; None where nothing is accepted.
+
+    That of Wilson for as many inputs as one seed accepts, because all seeds saw the same ones; with several seeds, the
+    error of their mean is added to it in squares.
+    """
+    seeds = len(accuracy)
+    limits: list[list[float] | None] = []
+    spread = accuracy.std(0, ddof=1) / math.sqrt(seeds) if seeds > 1 else np.zeros(accuracy.shape[1])
+    for share, count, apart in zip(accuracy.mean(0), accepted.mean(0), Z * spread):
+        if not math.isfinite(share) or count == 0:
+            limits.append(None)
+            continue
+        found = proportion(share * count, count)
+        low, high = share - math.hypot(share - found.low, apart), share + math.hypot(found.high - share, apart)
+        limits.append([round(max(low, 0.0), 5), round(min(high, 1.0), 5)])
+    return limits
+
+
+def _told_apart(found: Mapping[str, Array], inside: Array, outside: Array) -> dict[str, list[float | None]]:
+    """The measures of an OOD set, without the detection probability where all accepted inputs share one bin.
+
+    It is 1/2 there whatever the inputs, because it only sees the bins.
+    """
+    measures = {name: _mean(values) for name, values in found.items() if name != "accepted"}
+    alone = ((inside + outside) > 0).sum(1) <= 1
+    for name in ("detection", "detection_corrected"):
+        if name in measures:
+            measures[name] = [None if one else value for value, one in zip(measures[name], alone)]
+    return measures
 
 
 def _plain(value: float) -> float | None:

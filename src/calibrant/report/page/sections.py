@@ -27,6 +27,7 @@ class Section:
         rows: cells of the table. Text is shown as it is, a number with four digits, None as a dash; of a pair of texts
             the second stands below the first, as an interval does. Of more than 200 rows the first 200 are shown.
         code: a command or lines of Python, with a button that copies them.
+        then: sentences below the code, as a list.
         place: where it stands: "remedies" behind the verdict and the findings, "groups" (slices, classes) behind the
             table of numbers, "unknown" among what is not known.
         folded: whether it stands below the section before it and opens when its title is clicked.
@@ -40,6 +41,7 @@ class Section:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[SectionCell]] = ()
     code: str = ""
+    then: Sequence[str] = ()
     place: SectionPlace = "remedies"
     folded: bool = False
 
@@ -57,6 +59,7 @@ class Section:
             "columns": list(self.columns),
             "rows": [[_cell(cell) for cell in row] for row in self.rows[:MOST_ROWS]],
             "code": self.code,
+            "then": list(self.then),
             "place": self.place,
             "folded": self.folded,
         }

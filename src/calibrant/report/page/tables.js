@@ -8,7 +8,7 @@ const best = (measure, some) => {
 };
 const cell = (one, measure, top) => {
   const number = value(one, measure.name), row = measure.at_coverage ? summary(one, wanted()) : P.table.find((each) => each.system === one.name && each.ood === ood());
-  const [low, high] = [row?.[`${measure.name}_low`], row?.[`${measure.name}_high`]];
+  const [low, high] = (measure.name === "accuracy" && rightLimits(one)) || [row?.[`${measure.name}_low`], row?.[`${measure.name}_high`]];
   // A bias-corrected estimate can lie outside of the range of the measure: what is shown does not.
   const shown = number == null || low == null || high == null ? number : Math.min(Math.max(number, low), high);
   const td = element("td", { className: "number" }, plain(measure, shown));
@@ -61,7 +61,7 @@ const table = () => {
   const known = [...new Set(P.table.map((row) => row.wanted_coverage))].sort((a, b) => a - b).map((each) => percent(each, 0));
   const seeds = P.systems.some((one) => one.seeds.length > 1) ? ", means over seeds" : "";
   const marked = several ? " The best value of a column is marked." : "";
-  $("table-note").textContent = `Percent${seeds}${ood() ? `; outliers: ${called(ood())}` : ""}.${marked} A dash: undefined, or fewer than 30 inputs of either kind accepted. 95\u00a0% intervals stand below a value where they were computed, at ${listed(known)} coverage.`;
+  $("table-note").textContent = `Percent${seeds}${ood() ? `; outliers: ${called(ood())}` : ""}.${marked} A dash: undefined, fewer than 30 inputs of either kind accepted, or all of them in one bin of confidence. 95\u00a0% intervals stand below the accuracy and, at ${listed(known)} coverage, below the other values.`;
   if ($("every-system")) $("every-system").textContent = state.shown.size < P.systems.length ? `Show all ${P.systems.length} systems` : "Show fewer systems";
 };
 
@@ -82,7 +82,7 @@ const example = (one) => {
   if (picture) item.append(element("img", { src: picture, alt: `Input ${one.row}`, width: 64, height: 64 }));
   item.append(element("b", { textContent: one.predicted == null ? `row ${one.row}` : `says ${one.predicted}` }));
   if (one.label != null) item.append(element("span", { textContent: `is ${one.label}` }));
-  item.append(element("span", { textContent: `confidence ${percent(one.confidence)}` }));
+  item.append(element("span", { textContent: `confidence ${sure(one.confidence)}` }));
   for (const [name, share] of Object.entries(one.ranks)) item.append(rank(name, share));
   if (one.predicted != null) item.append(element("span", { textContent: `row ${one.row}` }));
   return item;

@@ -5,19 +5,24 @@ const answered = (one) =>
     return { name: called(set), share: share === 0 ? "none" : share === 1 ? "all" : rounded(share) };
   });
 const ofOutliers = (one) => {
-  const [first, ...more] = answered(one);
-  return first ? ` Of ${first.name}, ${first.share} would be answered${more.map(({ name, share }) => `, of ${name} ${share}`).join("")}.` : "";
+  const [first, ...more] = answered(one), tied = ({ share }) => element("span", { className: "tied", textContent: share });
+  return first ? [` Of ${first.name}, `, tied(first), " would be answered", ...more.flatMap((each) => [`, of ${each.name} `, tied(each)]), "."] : [];
 };
+const ARTICLES = { confidence: "a ", trust: "", "selector output": "a " };
+const MEANINGS = { trust: "Trust is the probability that an answer is right where outliers come in as well, which have no right answer." };
+const NOTE = $("threshold-note").textContent;
 const levels = (one) => at(one.thresholds);
 const verdict = () => {
   const one = system(), accuracy = at(one.measures.accuracy), cuts = levels(one), first = cuts[0];
   const kept = rounded(at(one.measures.coverage)), what = called("id");
-  const parts = [];
+  const parts = [], ends = rightLimits(one), interval = ends ? `(95 % interval: ${plain(null, ends[0])} to ${plain(null, ends[1])})` : "";
+  const limits = ends ? [" ", element("span", { className: "tied limits", textContent: interval })] : [];
   if (accuracy == null) parts.push(strong("No answer reaches this threshold."), " Choose a larger coverage.");
-  else if (first == null) parts.push(strong(`Answer all ${what}`), ": ", strong(rounded(accuracy)), " right.", ofOutliers(one));
+  else if (first == null) parts.push(strong(`Answer all ${what}`), ": ", strong(rounded(accuracy)), " right", ...limits, ".", ...ofOutliers(one));
   else {
-    const mean = cuts.reduce((sum, each) => sum + each, 0) / cuts.length, about = cuts.length > 1 ? "about " : "";
-    parts.push("Trust answers above ", strong(about + threshold(mean)), `: `, strong(kept), ` of ${what}, `, strong(rounded(accuracy)), " right; hand the rest to a person.", ofOutliers(one));
+    // Every seed has a threshold of its own, so that several are not one rule: they stand below.
+    const rule = cuts.length > 1 ? [`${one.name} answers `] : [`Accept answers with ${ARTICLES[one.quantity]}${one.quantity} of at least `, strong(threshold(first)), ": "];
+    parts.push(...rule, strong(kept), ` of ${what}, `, strong(rounded(accuracy)), " of them right", ...limits, "; hand the rest to a person.", ...ofOutliers(one));
   }
   $("verdict").replaceChildren(...parts);
   const beside = visible().slice(1, 2).map((other) => {
@@ -29,6 +34,8 @@ const verdict = () => {
   $("threshold-row").hidden = first == null;
   const named = cuts.map((each, i) => (each == null ? "–" : precise(each)) + (cuts.length > 1 ? ` (seed ${one.seeds[i]})` : ""));
   $("threshold").textContent = `${one.quantity} ≥ ${named.join(", ")}`;
+  $("threshold-note").hidden = first == null || !(NOTE || MEANINGS[one.quantity]);
+  $("threshold-note").textContent = [MEANINGS[one.quantity], NOTE].filter(Boolean).join(" ");
   const promises = own(P.certificates, one.name) || [];
   $("certificate").hidden = !promises.length;
   $("certificate").replaceChildren(...promises.map((each) => {

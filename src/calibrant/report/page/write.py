@@ -10,6 +10,7 @@ import json
 import math
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ SCRIPTS = ("charts.js", "numbers.js", "verdict.js", "tables.js", "page.js")  # o
 LARGEST = 5_000_000
 LONGEST_TEXT = 100_000
 LONGEST_LEAD = 72
-PACKAGES = ("calibrant", "torch", "numpy", "scikit-learn")
+PACKAGES = {"calibrant": "calibrant", "torch": "torch", "numpy": "numpy", "scikit-learn": "sklearn"}
+"""What a page may have been made with, and the module that is loaded if it was."""
 
 
 def write_page(
@@ -42,6 +44,7 @@ def write_page(
     names: Mapping[str, str] | None = None,
     coverage: float = 0.8,
     tolerated_error: float | None = None,
+    threshold_note: str = "",
     settings: Mapping[str, Any] | None = None,
     commands: Sequence[str] = (),
     images: Mapping[str, Any] | None = None,
@@ -67,6 +70,7 @@ def write_page(
         coverage: the page opens at the threshold that was certified; if there is none at the largest coverage with at
             most `tolerated_error` wrong answers, where that is given; else at this coverage.
         tolerated_error: see `coverage`.
+        threshold_note: what the threshold of the verdict is for, in a sentence below it.
         settings: JSON values: how the results came about.
         commands: the same, as command lines.
         images: by "id" or the name of an OOD set, an array or data set whose entry i is the image of row i.
@@ -86,6 +90,7 @@ def write_page(
     content = _render(
         title=title,
         lead=lead,
+        threshold_note=threshold_note,
         notes=list(notes),
         sections=[section.described() for section in sections],
         unknown=not_known(evaluations, called),
@@ -201,7 +206,7 @@ def _text(settings: Mapping[str, Any] | None) -> str:
 
 
 def _versions() -> list[tuple[str, str]]:
-    found = [(name, _version(name)) for name in PACKAGES]
+    found = [(name, _version(name)) for name, module in PACKAGES.items() if module in sys.modules]
     return [("Python", platform.python_version()), *((name, version) for name, version in found if version)]
 
 
