@@ -1,10 +1,12 @@
-"""How often intervals hold the truth, by simulation: `python -m benchmarks.interval_coverage [SIMULATIONS [SEED]]`.
+"""How often intervals hold the truth, by simulation.
+
+    python -m benchmarks.interval_coverage [SIMULATIONS [SEED [TEXT]]]
 
 Each case is a population whose true value is known: confidences with a known probability of being right, or two known
 histograms. Samples are drawn from it, and the intervals of `bootstrap` at 95 % are compared with the truth: the default
 one, and beside it the basic bootstrap. The table is in `docs/measures.md`. Of 10,000 points a third as many samples are
 drawn, and for the basic bootstrap a quarter as many. In brackets stands the 95 % interval of Wilson for the share of
-intervals that hold the truth.
+intervals that hold the truth. With TEXT only the cases are run whose name holds it, such as "nearly all right".
 
 The intervals were chosen on the populations of `cases` with the seed 0. The default seed is another one, and `held_out`
 are populations that had no part in the choice.
@@ -56,7 +58,8 @@ def calibration_case(
     # each point twice, right and wrong, weighing what that is likely; large weights leave no noise to correct for
     weights = 1e6 * np.concatenate([right(level), 1 - right(level)])
     twice, outcome = np.concatenate([level, level]), np.repeat([1.0, 0.0], _MANY)
-    truth = max(float(functional_of(measure, twice, outcome, **options).value([weights])), 0.0)
+    functional = functional_of(measure, twice, outcome, **options)
+    truth = float(np.clip(functional.value([weights]), *functional.bounds))
 
     def draw(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.bool_]]:
         confidence = rng.beta(*shape, n)
@@ -73,6 +76,25 @@ def variation_case(name: str, p: Array, q: Array, **options: Any) -> Case:
         return rng.choice(middle, n, p=p), rng.choice(middle, n, p=q)
 
     return Case(name, metrics.total_variation, options, float(np.abs(p - q).sum() / 2), draw)
+
+
+def nearly_all_right() -> Iterator[Case]:
+    """Few errors, none in many a sample: as many as said twenty times over, and a third of those said."""
+    ece = metrics.expected_calibration_error
+    for accuracy, confidence in ((0.998, 0.9999), (0.995, 0.985)):
+        shape = confidence / (1 - confidence), 1.0
+
+        def right(level: Array, share: float = accuracy) -> Array:
+            return np.full_like(level, share)
+
+        for name, measure, options in (
+            ("ECE", ece, {}),
+            ("ECE, equal mass", ece, {"binning": "mass"}),
+            ("smECE", metrics.smooth_calibration_error, {}),
+            ("RMS CE", metrics.debiased_calibration_error, {}),
+            ("mean gap", metrics.mean_gap, {}),
+        ):
+            yield calibration_case(f"{name}, nearly all right", measure, shape, right, **options)
 
 
 def overconfident(gap: float) -> Callable[[Array], Array]:
@@ -119,6 +141,7 @@ def cases() -> Iterator[Case]:
     for measure, name in ((smooth, "smECE"), (root, "RMS CE")):
         for gap in (0.0, 0.02, 0.1):
             yield calibration_case(name, measure, usual, overconfident(gap))
+    yield from nearly_all_right()
     yield calibration_case("coverage at 5 % error", metrics.coverage_at_error, usual, overconfident(0.0), error=0.05)
     p = shares(8, 1.2)
     for corrected in (True, False):
@@ -164,11 +187,11 @@ def percent(share: float, simulations: int) -> str:
     return f"{100 * share:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
 
 
-def main(simulations: int, seed: int) -> None:
-    """Print the table."""
+def main(simulations: int, seed: int, text: str) -> None:
+    """Print the table of the cases whose name holds `text`."""
     print("| measure | truth | n | covered, % | mean width | basic: covered, % | mean width |")
     print("|---|---|---|---|---|---|---|")
-    for case in (*cases(), *held_out()):
+    for case in (case for case in (*cases(), *held_out()) if text in case.name):
         for n in SIZES:
             often = simulations // (3 if n == SIZES[-1] else 1)
             ours, basic = covered(case, n, often, seed=seed), covered(case, n, often // 4, method="basic", seed=seed)
@@ -178,4 +201,5 @@ def main(simulations: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, [*sys.argv[1:], *(SIMULATIONS, SEED)[len(sys.argv) - 1 :]]))
+    often, seed, text = [*sys.argv[1:], *(str(SIMULATIONS), str(SEED), "")[len(sys.argv) - 1 :]]
+    main(int(often), int(seed), text)

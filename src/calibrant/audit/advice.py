@@ -62,13 +62,14 @@ class Advice:
 
 def advice_of(found: Findings) -> Advice:
     """A calibrator that gains comes first, else what gains against outliers; where nothing does, that."""
-    recalibration, split = tuple(_recalibration(found)), split_of(found.parts[0], found.best)
-    gains, rest = tuple(_gains(found)), (*_threshold(found), *_outliers(found))
+    recalibration, gains = tuple(_recalibration(found)), tuple(_gains(found))
+    split = (split_of(found.parts[0], found.best),) if found.changed.told else ()
+    rest = (*_threshold(found), *_outliers(found))
     if found.best is not None:
-        return Advice(recalibration, gains, (split, *rest))
+        return Advice(recalibration, gains, (*split, *rest))
     if gains:
-        return Advice(gains[:1], gains[1:], (*recalibration, split, *rest))
-    return Advice((*recalibration, split), (), rest)
+        return Advice(gains[:1], gains[1:], (*recalibration, *split, *rest))
+    return Advice((*recalibration, *split), (), rest)
 
 
 def limits_of(found: Findings) -> Iterator[str]:
@@ -132,18 +133,25 @@ def _trust_helps(found: Paired) -> bool:
 
 
 def _recalibration(found: Findings) -> Iterator[str]:
-    measured, best = found.changed.measured, found.best
+    measured, best, few = found.changed.measured, found.best, found.changed.few
     which = "of being right " if not found.sample.by_class else ""
+    if not found.changed.told:
+        kind = "wrong" if found.sample.wrong.mean() < 0.5 else "right"
+        yield (
+            f"{counted(few, len(found.sample), kind)}, so it cannot be told what recalibration would gain, and none is"
+            " recommended."
+        )
+        return
     if best is None:
         yield "No recalibration lowers the log loss measurably, so none is recommended."
         return
-    log_loss, ece = (measured.difference(f"{best}: {m}", f"{UNCHANGED}: {m}") for m in ("log loss", "ECE"))
+    log_loss = measured.difference(f"{best}: log loss", f"{UNCHANGED}: log loss")
+    ece = (_percent(found.changed.errors[name]) for name in (UNCHANGED, best))
     values = measured.values
     before, after = values[f"{UNCHANGED}: log loss"], values[f"{best}: log loss"]
     yield (
         f"Recalibrate by {NAMES[best]}: on rows that it was not fitted to, the log loss {which}falls from {before:.3f}"
-        f" to {after:.3f} ({_signed(log_loss, 1, 3)}) and the ECE from {100 * values[f'{UNCHANGED}: ECE']:.1f} to"
-        f" {100 * values[f'{best}: ECE']:.1f} % ({_signed(ece, 100, 1)} points)."
+        f" to {after:.3f} ({_signed(log_loss, 1, 3)}) and the ECE from {' to '.join(ece)}."
     )
     moved = found.changed.changed(best) if found.sample.by_class else 0.0
     if moved > 0:
@@ -153,6 +161,16 @@ def _recalibration(found: Findings) -> Iterator[str]:
         yield "No predicted class changes."
     loss = "the log loss is the mean of minus the logarithm of the probability given to the truth"
     yield f"{MEANINGS[best]}; {loss}."
+
+
+def counted(few: int, total: int, kind: str) -> str:
+    """The beginning of a sentence about few answers of a kind.
+
+    >>> counted(0, 19, "wrong"), counted(1, 200, "wrong")
+    ('None of the 19 answers is wrong', 'Only 1 of the 200 answers is wrong')
+    """
+    many = f"None of the {total:,} answers" if few == 0 else f"Only {few} of the {total:,} answers"
+    return f"{many} {'is' if few < 2 else 'are'} {kind}"
 
 
 def split_of(part: LossParts, best: str | None) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import InputError, checks
-from calibrant.audit.grouped import calibration_errors, mean_interval, sums
+from calibrant.audit.grouped import calibration_errors, gap_interval, sums
 from calibrant.metrics import Interval
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.bins import bin_index
@@ -101,12 +101,12 @@ def class_table(
     residual = right - value
     totals, squares, sure = (sums(answer, size, part) for part in (-residual, residual**2, value))
     place = np.asarray(bin_index(level, bins), np.int64)
-    errors = calibration_errors(answer, size, place, residual, bins)
+    errors = calibration_errors(answer, size, place, value, right, bins)
     rows = [
         ClassRow(
             str(name), int(count[c]), int(given[c]), proportion(hits[c], count[c]), proportion(hits[c], given[c]),
             float(sure[c] / given[c]) if given[c] else float("nan"),
-            mean_interval(totals[c], squares[c], given[c]), errors[c] if given[c] else proportion(0, 0),
+            gap_interval(totals[c], squares[c], hits[c], given[c]), errors[c] if given[c] else proportion(0, 0),
         )
         for c, name in enumerate(names.tolist())
     ]  # fmt: skip

@@ -7,22 +7,26 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import metrics
+from calibrant.audit.advice import counted
+from calibrant.audit.recalibrated import FEWEST_ERRORS
 from calibrant.evaluation import Evaluation, Resampling, Row
 from calibrant.metrics import Interval, ReliabilityDiagram, auroc
-from calibrant.metrics.functional import mean_of
+from calibrant.metrics.functional import functional_of
 from calibrant.predictions import Predictions
 
 FEW_ROWS = 100
+A_POINT = 0.01
 
 
 def mean_gap(outcome: Predictions, how: Resampling) -> Interval:
     """Mean confidence minus accuracy, with its interval: positive if overconfident on the whole."""
-    functional = mean_of(outcome.confidence.astype(np.float64) - outcome.correct, (-1.0, 1.0))
+    functional = functional_of(metrics.mean_gap, outcome.confidence.astype(np.float64), outcome.correct)
     return how.band(functional, [outcome]).interval()
 
 
 def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: list[Row]) -> list[str]:
-    """One sentence on the whole, one on where, one for each OOD set, and one on the size of the table if it is small.
+    """One sentence on the whole, one on where, one for each OOD set, and one each if rows or wrong answers are few.
 
     A bin counts as over- or underconfident if its accuracy is further from its confidence than a calibrated system's
     would be in 95 of 100 tables: |acc - conf| > 1.96 sqrt(conf (1 - conf) / n).
@@ -31,6 +35,7 @@ def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: lis
     sentences += [_ood(one, explained=one is ood_rows[0]) for one in ood_rows]
     if row.n_id < FEW_ROWS:
         sentences.append(f"There are only {row.n_id} rows, so the intervals are wide and little can be told from them.")
+    sentences.append(_few_errors(row))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -59,7 +64,9 @@ def _points(value: float) -> str:
 def _whole(gap: Interval, row: Row) -> str:
     accuracy = row.accuracy.estimate
     said = f"says {100 * (accuracy + gap.estimate):.1f} % on average and is right in {100 * accuracy:.1f} %"
-    if gap.low <= 0 <= gap.high:
+    if gap.low <= 0 <= gap.high and row.n_id < FEW_ROWS:
+        verdict = "So few rows do not tell whether it is over- or underconfident on the whole"
+    elif gap.low <= 0 <= gap.high:
         verdict = "On the whole neither over- nor underconfident"
     else:
         verdict = "Overconfident on the whole" if gap.estimate > 0 else "Underconfident on the whole"
@@ -68,6 +75,19 @@ def _whole(gap: Interval, row: Row) -> str:
     error = f"the ECE, the mean distance of confidence and accuracy over bins, is {ece}"
     apart = f"a gap of {100 * gap.estimate:.1f} points ({limits[0]:.1f} to {limits[1]:.1f})"
     return f"{verdict}: it {said}, {apart}; {error}."
+
+
+def _few_errors(row: Row) -> str:
+    """How little is known where nearly all answers are right, or nearly none."""
+    size, accuracy = row.accepted_id, row.accuracy
+    right = round(accuracy.estimate * size) if size else 0
+    count, kind = min((size - right, "wrong"), (right, "right"))
+    if count >= FEWEST_ERRORS or accuracy.high - accuracy.low < A_POINT:
+        return ""
+    return (
+        f"{counted(count, size, kind)}, so the calibration is known no more closely than the accuracy, which may lie"
+        f" between {100 * accuracy.low:.1f} and {100 * accuracy.high:.1f} %."
+    )
 
 
 def _where(diagram: ReliabilityDiagram) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from calibrant.evaluation import Resampling
 from calibrant.metrics import Interval
+from calibrant.metrics.few_errors import accuracy_reach
 from calibrant.metrics.functional import Array, Functional
 from calibrant.metrics.resampling import limits, resampled
 
@@ -17,23 +19,36 @@ Formula = Callable[..., Array]
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """Measures by name: their values, and those in R resamples (R,) each, the same ones for all."""
+    """Measures by name: their values, and those in R resamples (R,) each, the same ones for all.
+
+    `reach` says how far a share that is nearly 0 or 1 may lie below and above its value although resamples do not show
+    it, by Wilson's interval (`metrics.few_errors`): 0 for all other measures.
+    """
 
     values: dict[str, float]
     draws: dict[str, Array]
     level: float
+    reach: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def interval(self, name: str) -> Interval:
-        """A measure with its interval."""
-        return self._interval(self.values[name], self.draws[name])
+        """A measure with its interval, at least as wide as its reach."""
+        return self._interval(self.values[name], self.draws[name], self._reach(name))
 
     def difference(self, after: str, before: str) -> Interval:
-        """The measure `after` minus the measure `before`, with the interval of the difference."""
-        return self._interval(self.values[after] - self.values[before], self.draws[after] - self.draws[before])
+        """The measure `after` minus the measure `before`, with the interval of the difference.
 
-    def _interval(self, value: float, draws: Array) -> Interval:
+        It is at least as wide as the reaches of both, which add up in squares (Zou & Donner 2008).
+        """
+        (below, above), (lower, higher) = self._reach(after), self._reach(before)
+        reach = math.hypot(below, higher), math.hypot(above, lower)
+        return self._interval(self.values[after] - self.values[before], self.draws[after] - self.draws[before], reach)
+
+    def _reach(self, name: str) -> tuple[float, float]:
+        return self.reach.get(name, (0.0, 0.0))
+
+    def _interval(self, value: float, draws: Array, reach: tuple[float, float]) -> Interval:
         low, high = limits(value, draws, self.level)
-        return Interval(value, min(float(low), value), max(float(high), value))
+        return Interval(value, min(float(low), value - reach[0]), max(float(high), value + reach[1]))
 
 
 class Bench:
@@ -46,6 +61,7 @@ class Bench:
     def __init__(self) -> None:
         self._columns: list[tuple[Array, ...]] = []
         self._formulas: dict[str, Formula] = {}
+        self._shares: dict[str, tuple[float, float]] = {}
 
     def add(self, name: str, formula: Formula, *columns: Array) -> None:
         """A measure; a column (n,) stands for (n, 1)."""
@@ -55,6 +71,11 @@ class Bench:
     def mean(self, name: str, values: Array) -> None:
         """The mean of values (n,)."""
         self.add(name, lambda means: means[:, 0], values)
+
+    def share(self, name: str, hits: Array, among: Array) -> None:
+        """The share of `hits` (n,) in the rows `among` (n,), both of 0 and 1; 0 where there are none."""
+        self._shares[name] = float(hits @ among), float(among.sum())
+        self.add(name, _ratio, np.stack([hits * among, among], 1))
 
     def run(self, how: Resampling) -> Paired:
         """All measures and their resamples."""
@@ -70,18 +91,11 @@ class Bench:
         resamples = how.resamples or int(np.clip(2_000_000 // sum(functional.sizes), 200, 1000))
         value, draws = functional.value(), resampled(functional, resamples=resamples, seed=how.seed)
         names = list(self._formulas)
-        return Paired(dict(zip(names, value.tolist())), dict(zip(names, draws.T)), how.level)
+        reach = {name: accuracy_reach(*share, how.level) for name, share in self._shares.items()}
+        return Paired(dict(zip(names, value.tolist())), dict(zip(names, draws.T)), how.level, reach)
 
 
-def calibration_error(means: Array) -> Array:
-    """The ECE (R,) of the means of `residuals` (R, bins): the sum of their absolute values."""
-    result: Array = np.abs(means).sum(1)
-    return result
-
-
-def residuals(confidence: Array, correct: Array, bins: int) -> Array:
-    """Confidence minus correctness of each row in the column of its bin (a, b], (n, bins); 0 in the others."""
-    place = np.searchsorted(np.arange(1, bins) / bins, confidence)
-    result = np.zeros((len(confidence), bins))
-    result[np.arange(len(confidence)), place] = confidence - correct
+def _ratio(means: Array) -> Array:
+    """The first mean over the second; 0 where the second is 0."""
+    result: Array = means[:, 0] / np.maximum(means[:, 1], np.finfo(np.float64).tiny)
     return result

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.audit.paired import Bench, Paired, calibration_error, residuals
+from calibrant.audit.paired import Bench, Paired
 from calibrant.audit.sample import Sample
 from calibrant.calibrators.choosing import cross_fitted, fold_numbers, log_loss_rows, simplest_best
 from calibrant.calibrators.fits import FITS, softmax
 from calibrant.evaluation import Resampling
-from calibrant.metrics import Interval
-from calibrant.metrics.functional import Array
+from calibrant.metrics import Interval, expected_calibration_error
+from calibrant.metrics.functional import Array, functional_of, stacked
 
 UNCHANGED = "none"
 LOSSES = ("log loss", "Brier score")
-MEASURES = (*LOSSES, "ECE")
+FEWEST_ERRORS = 10
+"""Of fewer wrong answers, or fewer right ones, no gain is told: one more could turn it into a loss."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class LossParts:
     refinement: Interval
     by: str
 
-    def flat(self) -> dict[str, str | float]:
+    def flat(self) -> dict[str, str | float | None]:
         """As plain values, for JSON."""
         ends = {
             f"{name}_{end}": getattr(value, end)
@@ -43,20 +45,35 @@ class LossParts:
             for end in ("low", "high")
         }
         middle = {"calibration": self.calibration.estimate, "refinement": self.refinement.estimate}
-        return {"measure": self.measure, "total": self.total, **middle, **ends, "by": self.by}
+        told = {name: None if math.isnan(value) else value for name, value in {**middle, **ends}.items()}
+        return {"measure": self.measure, "total": self.total, **told, "by": self.by}
 
 
 @dataclass(frozen=True, eq=False)
 class Recalibrations:
     """Cross-fitted probabilities (n, C) by the name of the calibrator, those of the table first, and their measures.
 
-    `best` is the simplest calibrator that no other beats by more than one standard error of the log loss.
+    `errors` are the ECEs, each with an interval of its own: bootstraps of their differences cover too seldom. `best` is
+    the simplest calibrator that no other beats by more than one standard error of the log loss. `few` is how many
+    answers are wrong, or right if fewer are, before recalibration.
     """
 
     probabilities: Mapping[str, Array]
     labels: NDArray[np.int64]
     measured: Paired
+    errors: Mapping[str, Interval]
     best: str
+    few: int
+
+    @property
+    def told(self) -> bool:
+        """Whether enough answers are wrong, and enough right, to tell what recalibration gains."""
+        return self.few >= FEWEST_ERRORS
+
+    def difference(self, after: str, before: str) -> Interval:
+        """As of `Paired`, but without an interval where too few answers are wrong, or right."""
+        found = self.measured.difference(after, before)
+        return found if self.told else Interval(found.estimate, math.nan, math.nan)
 
     def changed(self, name: str) -> float:
         """The share of rows whose most probable class is another one than before."""
@@ -67,8 +84,9 @@ class Recalibrations:
         """The split of one of `LOSSES`."""
         by = min(self.probabilities, key=lambda name: self.measured.values[f"{name}: {measure}"])
         before, after = f"{UNCHANGED}: {measure}", f"{by}: {measure}"
-        found = self.measured
-        return LossParts(measure, found.values[before], found.difference(before, after), found.interval(after), by)
+        left, removed = self.measured.interval(after), self.difference(before, after)
+        left = left if self.told else Interval(left.estimate, math.nan, math.nan)
+        return LossParts(measure, self.measured.values[before], removed, left, by)
 
 
 def recalibrate(sample: Sample, how: Resampling, *, folds: int, bins: int) -> Recalibrations:
@@ -78,16 +96,20 @@ def recalibrate(sample: Sample, how: Resampling, *, folds: int, bins: int) -> Re
     names = tuple(FITS) if sample.by_class else ("isotonic",)
     probabilities = {UNCHANGED: _given(sample)}
     probabilities |= {name: cross_fitted(FITS[name], z, y, fold) for name in names}
-    bench, losses = Bench(), {}
+    bench, losses, errors = Bench(), {}, {}
     for name, p in probabilities.items():
         losses[name] = log_loss_rows(p, y)
         bench.mean(f"{name}: log loss", losses[name])
         bench.mean(f"{name}: Brier score", _brier(p, y, by_class=sample.by_class))
         level = p.max(1) if sample.by_class else p[:, 1]
         right = (p.argmax(1) == y if sample.by_class else y).astype(np.float64)
-        bench.add(f"{name}: ECE", calibration_error, residuals(level, right, bins))
+        errors[name] = functional_of(expected_calibration_error, np.clip(level, 0, 1), right, bins)
         bench.mean(f"{name}: accuracy", right)
-    return Recalibrations(probabilities, y, bench.run(how), simplest_best(losses))
+    band = how.band(stacked(list(errors.values())), [])
+    found = dict(zip(errors, band.intervals()))
+    wrong = int(sample.wrong.sum())
+    few = min(wrong, len(sample) - wrong)
+    return Recalibrations(probabilities, y, bench.run(how), found, simplest_best(losses), few)
 
 
 def _given(sample: Sample) -> Array:

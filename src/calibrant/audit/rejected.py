@@ -25,15 +25,16 @@ def measure_thresholds(sample: Sample, how: Resampling, *, folds: int) -> Paired
     wrong = sample.wrong
     fold = fold_numbers(len(sample), folds, how.seed)
     bench = Bench()
-    bench.mean(EVERYTHING, wrong)
+    every = np.ones(len(sample))
+    bench.share(EVERYTHING, wrong, every)
     for goal in COVERAGES:
         taken = _cross_accepted(sample.confidence, wrong, fold, coverage=goal)
-        bench.add(f"error at {100 * goal:.0f} % coverage", _ratio, np.stack([taken * wrong, taken], 1))
+        bench.share(f"error at {100 * goal:.0f} % coverage", wrong, taken)
     for goal in TOLERATED:
         if goal < wrong.mean():
             taken = _cross_accepted(sample.confidence, wrong, fold, error=goal)
-            bench.mean(f"coverage at {100 * goal:.0f} % error", taken)
-            bench.add(f"error at {100 * goal:.0f} % error", _ratio, np.stack([taken * wrong, taken], 1))
+            bench.share(f"coverage at {100 * goal:.0f} % error", taken, every)
+            bench.share(f"error at {100 * goal:.0f} % error", wrong, taken)
     return bench.run(how)
 
 
@@ -63,9 +64,3 @@ def _cross_accepted(confidence: Array, wrong: Array, fold: NDArray[np.int64], **
     for fitting, held_out in splits(fold):
         taken[held_out] = confidence[held_out] >= threshold_of(confidence[fitting], wrong[fitting], **goal)
     return taken
-
-
-def _ratio(means: Array) -> Array:
-    """The first mean over the second; 0 where nothing is accepted."""
-    result: Array = means[:, 0] / np.maximum(means[:, 1], np.finfo(np.float64).tiny)
-    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from calibrant import InputError
 from calibrant.audit.advice import Advice, Findings, advice_of, code_of, limits_of
 from calibrant.audit.outliers_answered import SHARES, measure_outliers
 from calibrant.audit.paired import Paired
-from calibrant.audit.recalibrated import LOSSES, MEASURES, UNCHANGED, LossParts, Recalibrations, recalibrate
+from calibrant.audit.recalibrated import LOSSES, UNCHANGED, LossParts, Recalibrations, recalibrate
 from calibrant.audit.rejected import COVERAGES, EVERYTHING, TOLERATED, measure_thresholds
 from calibrant.audit.sample import Sample
 from calibrant.calibrators.choosing import cross_fitted, fold_numbers
@@ -30,6 +31,9 @@ FEWEST_ROWS = 20
 class RemedyRow:
     """One measure before and after one remedy; `difference` is after minus before, with its paired interval.
 
+    Of ECEs no interval of a difference is honest: its limits are NaN, and `intervals` are those of the ECE before and
+    after. Where too few answers are wrong to tell what recalibration gains, differences have no limits either.
+
     `remedy` is "temperature", "isotonic", "vector" or "confidence threshold" and, about the outliers called `ood`,
     "recalibrated confidence threshold", "score threshold" or "trust". The first of these three is compared with a
     threshold on the table's own confidence, the other two with the first, all at 80 % ID coverage.
@@ -42,17 +46,24 @@ class RemedyRow:
     difference: Interval
     better: Literal["lower", "higher"] = "lower"
     ood: str | None = None
+    intervals: tuple[Interval, Interval] | None = None
 
     @property
     def helps(self) -> bool:
-        """Whether the whole interval of the difference is on the better side of 0."""
+        """Whether the whole interval of the difference is on the better side of 0, or the two intervals are apart."""
+        if self.intervals is not None:
+            return self.intervals[1].high < self.intervals[0].low
         return self.difference.high < 0 if self.better == "lower" else self.difference.low > 0
 
     def flat(self) -> dict[str, Any]:
         """As plain values, for JSON and frames."""
         own = {"remedy": self.remedy, "ood": self.ood, "measure": self.measure, "before": self.before}
         change = {"after": self.after, "difference": self.difference.estimate}
-        return {**own, **change, "low": self.difference.low, "high": self.difference.high, "better": self.better}
+        ends = {"low": self.difference.low, "high": self.difference.high}
+        for name, one in zip(("before", "after"), self.intervals or ()):
+            ends |= {f"{name}_low": one.low, f"{name}_high": one.high}
+        limits = {name: None if math.isnan(value) else value for name, value in ends.items()}
+        return {**own, **change, **limits, "better": self.better}
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,15 +176,22 @@ def _recalibration_rows(changed: Recalibrations) -> list[RemedyRow]:
     rows = []
     for name in changed.probabilities:
         if name != UNCHANGED:
-            rows += [_row(changed.measured, name, measure, f"{UNCHANGED}: {measure}") for measure in MEASURES]
+            rows += [_row(changed, name, measure) for measure in LOSSES]
+            rows.append(_ece_row(name, changed.errors[UNCHANGED], changed.errors[name]))
         if name != UNCHANGED and changed.changed(name) > 0:
-            rows.append(_row(changed.measured, name, "accuracy", f"{UNCHANGED}: accuracy", better="higher"))
+            rows.append(_row(changed, name, "accuracy", better="higher"))
     return rows
 
 
-def _row(found: Paired, name: str, measure: str, before: str, **more: Any) -> RemedyRow:
-    after = f"{name}: {measure}"
-    return RemedyRow(name, measure, found.values[before], found.values[after], found.difference(after, before), **more)
+def _row(changed: Recalibrations, name: str, measure: str, better: Literal["lower", "higher"] = "lower") -> RemedyRow:
+    before, after = f"{UNCHANGED}: {measure}", f"{name}: {measure}"
+    values = changed.measured.values
+    return RemedyRow(name, measure, values[before], values[after], changed.difference(after, before), better)
+
+
+def _ece_row(name: str, before: Interval, after: Interval) -> RemedyRow:
+    change = Interval(after.estimate - before.estimate, math.nan, math.nan)
+    return RemedyRow(name, "ECE", before.estimate, after.estimate, change, intervals=(before, after))
 
 
 def _threshold_rows(found: Paired) -> list[RemedyRow]:

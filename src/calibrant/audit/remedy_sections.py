@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from calibrant.audit.advice import NAMES, split_of
@@ -26,7 +27,8 @@ def remedy_sections(found: Remedies) -> Iterator[Section]:
         yield Section("What else was measured", advice.rest, folded=True)
     changed = [row for row in found.rows if row.remedy in NAMES]
     if changed:
-        yield _recalibrations(changed, [split_of(part, found.best) for part in found.parts[1:]])
+        splits = [split_of(part, found.best) for part in found.parts[1:] if not math.isnan(part.calibration.low)]
+        yield _recalibrations(changed, splits)
     thresholds = [row for row in found.rows if row.remedy == "confidence threshold"]
     if any(row.before for row in thresholds):
         yield _thresholds(thresholds)
@@ -58,7 +60,7 @@ def _recalibrations(rows: Sequence[RemedyRow], splits: Sequence[str]) -> Section
     measures = list(dict.fromkeys(row.measure for row in rows))
     known = {(row.remedy, row.measure): row for row in rows}
     first = [next(row for row in rows if row.measure == measure) for measure in measures]
-    table: list[tuple[_Cell, ...]] = [("as it is", *((_value(row.measure, row.before), "") for row in first))]
+    table: list[tuple[_Cell, ...]] = [("as it is", *(_before(row) for row in first))]
     for remedy in dict.fromkeys(row.remedy for row in rows):
         cells = [_changed(known.get((remedy, measure))) for measure in measures]
         table.append((NAMES[remedy], *cells))
@@ -66,7 +68,10 @@ def _recalibrations(rows: Sequence[RemedyRow], splits: Sequence[str]) -> Section
         "Recalibration",
         *(measure if measure in ("log loss", "Brier score") else f"{measure}, %" for measure in measures),
     ]
-    told = "On rows that it was not fitted to; below each value, the change with its 95 % interval. A dash: no change."
+    told = (
+        "On rows that it was not fitted to; below each value, the change with its 95 % interval, or the interval of the"
+        " ECE itself. A dash: no change."
+    )
     return Section("What recalibration gains, in numbers", [told, *splits], heads, table, folded=True)
 
 
@@ -125,13 +130,23 @@ def _answered(row: RemedyRow, size: int) -> tuple[str, str]:
     return _many(row.measure, row.after, size), _limits(row.difference, 100, 1)
 
 
+def _before(row: RemedyRow) -> _Cell:
+    return _value(row.measure, row.before), "" if row.intervals is None else _own(row.intervals[0])
+
+
+def _own(value: Interval) -> str:
+    return "" if math.isnan(value.low) else f"{100 * value.low:.1f} to {100 * value.high:.1f}"
+
+
 def _changed(row: RemedyRow | None) -> _Cell:
     if row is None:
         return None
+    if row.intervals is not None:
+        return _value(row.measure, row.after), _own(row.intervals[1])
     loss = row.measure in ("log loss", "Brier score")
     return _value(row.measure, row.after), _limits(row.difference, 1 if loss else 100, 3 if loss else 1)
 
 
 def _limits(value: Interval, factor: float, digits: int) -> str:
-    shown = (f"{factor * one:+.{digits}f}" for one in (value.shown, value.low, value.high))
-    return "{} ({} to {})".format(*shown)
+    change, low, high = (f"{factor * one:+.{digits}f}" for one in (value.shown, value.low, value.high))
+    return change if math.isnan(value.low) else f"{change} ({low} to {high})"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.audit.class_table import flat_record
-from calibrant.audit.grouped import mean_interval, sums
+from calibrant.audit.grouped import gap_interval, sums
 from calibrant.metrics import Interval
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.functional import Array, Indices, array
@@ -128,7 +128,7 @@ def _column(
         further = abs(means[0]) > abs(means[1]) and spread > 0
         apart = 2 * float(norm.sf(abs(means[0] - means[1]) / np.sqrt(spread))) if further else 1.0
         shortfall = float((right.sum() - hits[g]) / outside - hits[g] / inside)
-        accuracy, gap = proportion(hits[g], inside), mean_interval(gaps[g], squares[g], inside)
+        accuracy, gap = proportion(hits[g], inside), gap_interval(gaps[g], squares[g], hits[g], inside)
         p_value = min(1.0, 2 * min(lower, apart))
         sure_here = float(sure[g] / inside)
         found.append(Slice(name, texts[g], int(inside), accuracy, sure_here, gap, shortfall, p_value, 1.0, False))

@@ -128,12 +128,19 @@ def _functional(ready: Sequence[_Ready], outcomes: Sequence[Predictions], masks:
 
         return terms_under
 
+    def reach(level: float, *base: Array) -> Array:
+        kept = accepted(base)
+        none = np.zeros(2)
+        ways = [(one.functional.reach, one.chosen(base, kept)) for one in ready]
+        return np.stack([none if way is None else way(level, *chosen) for way, chosen in ways], axis=1)
+
     ranges = [(one.measure.bounds, one.functional.bounds) for one in ready]
     low = np.array([np.fmax(own[0], of[0]) for own, of in ranges], np.float64)
     high = np.array([np.fmin(own[1], of[1]) for own, of in ranges], np.float64)
     ways = {one.functional.interval for one in ready}
     sizes = tuple(map(len, outcomes))
-    return Functional(sizes, under, (low, high), terms if ways == {"norms"} else None, ways != {"none"})
+    chosen = terms if ways == {"norms"} else None
+    return Functional(sizes, under, (low, high), chosen, ways != {"none"}, reach)
 
 
 def _columns(ready: Sequence[_Ready], weights: Sequence[Weights], kept: Weights, few: NDArray[np.bool_]) -> Array:
@@ -205,7 +212,14 @@ def mean_over_seeds(functionals: Sequence[Functional]) -> Functional:
 
         return terms_under
 
-    return Functional((*first.sizes, seeds), under, first.bounds, terms if first.terms else None, first.covered)
+    def reach(level: float, *base: Array) -> Array:
+        parts = [functional.reach(level, *base[:-1]) for functional in functionals if functional.reach]
+        return np.asarray(np.mean(parts, axis=0))
+
+    return Functional(
+        (*first.sizes, seeds), under, first.bounds, terms if first.terms else None, first.covered,
+        reach if first.reach else None,
+    )  # fmt: skip
 
 
 def _mean_terms(shares: Array, terms: Sequence[Terms]) -> Terms:

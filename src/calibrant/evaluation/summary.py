@@ -111,7 +111,8 @@ def summarize(
     were tested on the same inputs, and the seeds are drawn anew, their spread widened by sqrt(S / (S - 1)) so that few
     seeds do not look more alike than they are. With one seed it tells how much the test data matter, not the training;
     with two or three the part of the seeds is itself rough. Intervals of accuracy, error rates and accepted outliers
-    are at least as wide as Wilson's (1927), which is not empty where none or all are right. Thresholds are held fixed.
+    are at least as wide as Wilson's (1927), which is not empty where none or all are right, and with few wrong answers
+    those of calibration errors reach as far (`calibrant.metrics.few_errors`). Thresholds are held fixed.
     They come from validation data or, said in `threshold_from`, from the test data.
     """
     rows, how = [], resampling or Resampling()

@@ -11,6 +11,7 @@ from calibrant.metrics.calibration import (
     classwise_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
+    mean_gap,
     reliability_diagram,
 )
 from calibrant.metrics.coverage_at_error import coverage_at_error
@@ -78,6 +79,7 @@ __all__ = [
     "expected_calibration_error",
     "fpr_at_tpr",
     "maximum_calibration_error",
+    "mean_gap",
     "measure",
     "mmce",
     "negative_log_likelihood",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from calibrant import InputError
 from calibrant.metrics.arguments import confidence_and_correct, probabilities_and_labels
 from calibrant.metrics.bins import bin_edges, bin_index, checked_bins
 from calibrant.metrics.declarations import measure
+from calibrant.metrics.few_errors import accuracy_reach, lipschitz_reach
 from calibrant.metrics.functional import (
     Array,
     Functional,
@@ -23,6 +24,7 @@ from calibrant.metrics.functional import (
     curve,
     divide,
     indices,
+    mean_of,
     weighted,
 )
 
@@ -93,6 +95,25 @@ def bin_accuracy(confidence: Any, correct: Any, bins: int = 15, *, binning: Binn
     return Functional((len(right),), under)
 
 
+@weighted
+def mean_gap(confidence: Any, correct: Any) -> Functional:
+    """Mean confidence minus accuracy, in [-1, 1]: positive where it is overconfident on the whole.
+
+    `confidence` (n,) in [0, 1], `correct` (n,). Where few answers are wrong, or few are right, its interval reaches as
+    far as Wilson's of the accuracy does to the other side: where the accuracy may be lower, the gap may be higher.
+
+    >>> mean_gap([0.9, 0.8], [1, 1])
+    -0.15
+    """
+    level, right = confidence_and_correct(confidence, correct)
+
+    def reach(confidence_level: float, base: Array) -> Array:
+        lower, higher = accuracy_reach(float(base[0] @ right), float(base.sum()), confidence_level)
+        return np.array([higher, lower])
+
+    return replace(mean_of(array(level) - right, (-1.0, 1.0)), reach=reach)
+
+
 @measure("ECE", "lower", "percent", "expected calibration error of the accepted ID inputs", name="ece", position=12)
 @measure(
     "ECE, equal mass", "lower", "percent", "ECE of the accepted ID inputs in bins of equal mass",
@@ -105,7 +126,9 @@ def expected_calibration_error(
     """ECE = sum_m |B_m| / n |acc(B_m) - conf(B_m)|, in [0, 1]; bins as in `reliability_diagram`.
 
     Biased upwards, the more the fewer points a bin has: compare only at equal n and equal bins. Its interval is of the
-    binned population ECE, sum_m |E[(c - r) 1(r in B_m)]|, with equal mass in the bins that the sample has.
+    binned population ECE, sum_m |E[(c - r) 1(r in B_m)]|, with equal mass in the bins that the sample has. That
+    changes by at most E|c - c'| when outcomes c become c', so where few answers are wrong, or few are right, its
+    interval is extended by Wilson's of the accuracy (`calibrant.metrics.few_errors`).
 
     >>> expected_calibration_error([0.3, 0.9, 0.8], [0, 1, 1], bins=2)
     0.2
@@ -122,7 +145,7 @@ def expected_calibration_error(
             lambda weights: divide(bin_sums(index, weights * residual, bins), weights.sum(1)[:, None])
         )(base)
 
-    return Functional((len(residual),), under, terms=terms)
+    return Functional((len(residual),), under, terms=terms, reach=lipschitz_reach(right))
 
 
 @weighted
@@ -150,7 +173,9 @@ def maximum_calibration_error(
 def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15) -> Functional:
     """The mean over classes c of the ECE of p_c as the probability of class c, in [0, 1].
 
-    `probabilities` (n, C), `labels` (n,). Of many classes most p_c lie near 0, and so does this mean.
+    `probabilities` (n, C), `labels` (n,). Of many classes most p_c lie near 0, and so does this mean. Another label
+    changes the outcomes of two classes: where few answers are wrong, its interval is extended by 2 / C of what Wilson's
+    interval allows beyond the sample accuracy (`calibrant.metrics.few_errors`).
 
     >>> classwise_calibration_error([[0.9, 0.1], [0.2, 0.8]], [0, 0], bins=2)
     0.45
@@ -172,7 +197,9 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
         joined = np.concatenate([gaps(weights, c) for c in range(value.shape[1])], axis=1)
         return divide(joined / value.shape[1], weights.sum(1)[:, None])
 
-    return Functional((len(value),), under, terms=absolute_terms(all_gaps))
+    right = (value.argmax(1) == target).astype(np.float64)
+    reach = lipschitz_reach(right, 2 / value.shape[1])
+    return Functional((len(value),), under, terms=absolute_terms(all_gaps), reach=reach)
 
 
 def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], Indices]:

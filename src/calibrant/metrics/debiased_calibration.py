@@ -10,6 +10,7 @@ import numpy as np
 from calibrant.metrics.arguments import confidence_and_correct
 from calibrant.metrics.calibration import Binning, binner
 from calibrant.metrics.declarations import measure
+from calibrant.metrics.few_errors import error_reach
 from calibrant.metrics.functional import Array, Functional, Indices, Terms, array, bin_sums, divide, weighted
 
 
@@ -31,6 +32,14 @@ def debiased_calibration_error(
     population error sum_m p_m gap_m^2, whatever n; where it is 0, half of the estimates are negative. Where a bin has
     one confidence only, s_m^2 is the variance of c, as in the paper. A bin with a single point tells nothing and is
     left out. `confidence` (n,) in [0, 1], `correct` (n,); bins as in `reliability_diagram`, by default of equal mass.
+
+    When a share delta of the outcomes changes, the gaps change by h_m with sum_m p_m |h_m| <= delta and |h_m| <= 1, so
+    the root changes by at most
+
+        sqrt(sum_m p_m h_m^2) <= sqrt(delta max_m |h_m|) <= sqrt(delta min(1, delta / min_m p_m))
+
+    Where few answers are wrong, or few are right, the interval is extended by that, with the delta that Wilson's
+    interval of the accuracy allows (`calibrant.metrics.few_errors`).
 
     >>> debiased_calibration_error([0.9] * 10, [1, 1, 1, 1, 1, 0, 0, 0, 0, 0], bins=1)
     0.3636
@@ -64,4 +73,10 @@ def debiased_calibration_error(
 
         return vectors
 
-    return Functional((len(right),), under, terms=terms)
+    def reach(level: float, base: Array) -> Array:
+        delta = error_reach(right, base, level)
+        share = bin_sums(assign(base).ravel(), base, bins) / max(base.sum(), 1)
+        smallest = float(share[share > 0].min(initial=1))
+        return np.full(2, np.sqrt(delta * min(1, delta / smallest)))
+
+    return Functional((len(level),), under, terms=terms, reach=reach)

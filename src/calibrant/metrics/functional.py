@@ -36,6 +36,8 @@ class Functional:
     themselves, which fix bins and bandwidths, gives a function from weights to the `Terms` of each of its k values.
     Their norms add up to the value, or where the estimate is bias-corrected, to the one that is not: see `norm_limits`.
     `covered=False` says that no interval of ours holds its truth as often as it should; it then has none.
+    `reach(level, *base)`, (2,) or (2, k), says how far the truth may lie below and above the value although no resample
+    shows it, because few answers are wrong or few are right: see `few_errors`.
     """
 
     sizes: tuple[int, ...]
@@ -43,6 +45,7 @@ class Functional:
     bounds: Bounds = (0.0, 1.0)
     terms: Callable[..., Callable[..., list[Terms]]] | None = None
     covered: bool = True
+    reach: Callable[..., Array] | None = None
 
     @property
     def interval(self) -> Literal["norms", "basic", "none"]:
@@ -126,6 +129,22 @@ def mean_of(values: Array, bounds: tuple[float, float]) -> Functional:
         return np.where(weights @ infinite > 0, np.inf, mean) if infinite.any() else mean
 
     return Functional((len(values),), under, bounds)
+
+
+def stacked(parts: Sequence[Functional]) -> Functional:
+    """Sums of norms of one number each, of the same samples, as one functional of k values."""
+
+    def under(*weights: Array) -> Array:
+        return np.stack([part.under(*weights) for part in parts], axis=1)
+
+    def terms(*base: Array) -> Callable[..., list[Terms]]:
+        found = [part.terms(*base) for part in parts if part.terms]
+        return lambda *weights: [one for alone in found for one in alone(*weights)]
+
+    def reach(level: float, *base: Array) -> Array:
+        return np.stack([part.reach(level, *base) if part.reach else np.zeros(2) for part in parts], axis=1)
+
+    return Functional(parts[0].sizes, under, parts[0].bounds, terms, reach=reach)
 
 
 def absolute_terms(vector: Callable[..., Array]) -> Callable[..., Callable[..., list[Terms]]]:

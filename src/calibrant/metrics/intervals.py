@@ -35,7 +35,8 @@ def bootstrap(
     more the nearer it is to 0, so that neither the basic interval nor the percentile interval [q_low, q_high] covers
     them. By default, `method="auto"`, these have the interval of `calibrant.metrics.norm_limits`, which holds the
     estimate and covers a true 0 too; measures of which no interval is honest have NaN for limits; all others have the
-    basic one.
+    basic one. Where few answers are wrong, or few are right, intervals of calibration errors are extended by what
+    resamples cannot show (`calibrant.metrics.few_errors`).
 
     Resamples in which the measure is undefined (NaN) are left out; if they are more than half, the limits are NaN.
 
@@ -61,7 +62,9 @@ def bootstrap_difference(
 ) -> Interval:
     """An interval of `measure(*first) - measure(*second)` for two systems on the same points (paired).
 
-    Both are resampled with the same counts, so what the points have in common cancels. Arguments as of `bootstrap`.
+    Both are resampled with the same counts, so what the points have in common cancels. The interval is the basic one.
+    It holds differences of sums of norms (ECE, TV and their kin) too seldom, so by default they have none: their
+    limits are NaN, and each system has an interval of its own from `bootstrap`. Arguments as of `bootstrap`.
 
     >>> from calibrant.metrics import accuracy
     >>> bootstrap_difference(accuracy, [[1, 1, 1, 0]], [[1, 1, 0, 0]]).estimate
@@ -77,7 +80,8 @@ def bootstrap_difference(
     def under(*weights: Array) -> Array:
         return minuend.under(*weights) - subtrahend.under(*weights)
 
-    difference = Functional(minuend.sizes, under, (low - high, high - low))
+    covered = minuend.interval == "basic"
+    difference = Functional(minuend.sizes, under, (low - high, high - low), covered=covered)
     return resampled_band(difference, resamples=resamples, level=level, seed=seed, method=method).interval()
 
 

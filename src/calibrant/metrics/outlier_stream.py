@@ -15,6 +15,7 @@ from calibrant import InputError, checks
 from calibrant.metrics.arguments import confidence_and_correct, fraction, scores
 from calibrant.metrics.bins import bin_index, checked_bins
 from calibrant.metrics.declarations import measure
+from calibrant.metrics.few_errors import error_reach
 from calibrant.metrics.functional import (
     Array,
     Functional,
@@ -118,7 +119,8 @@ def stream_calibration_error(
     The forecast is the stated probability that the answer is right: the trust of a rule that has one, else the
     confidence. `id_forecast` and `id_correct` (n,),
     `ood_forecast` (k,); with `id_accepted` (n,) and `ood_accepted` (k,), of the accepted alone. Bins as in
-    `expected_calibration_error`, whose value it has with pi = 0.
+    `expected_calibration_error`, whose value it has with pi = 0. As its interval, this one is extended where few of the
+    ID answers are wrong, or few are right, by as much as these weigh among all answers.
 
     >>> stream_calibration_error([0.9, 0.9], [1, 1], [0.9, 0.9], share=0.1)
     0.0
@@ -148,7 +150,13 @@ def stream_calibration_error(
         gaps, given = gaps_and_given(*weights)
         return divide(gaps, given[:, None])
 
-    return Functional((len(level), len(other)), under, terms=absolute_terms(vector))
+    def reach(confidence_level: float, id_weights: Array, ood_weights: Array) -> Array:
+        _, given = gaps_and_given(id_weights, ood_weights)
+        answered = (1 - pi) * (id_weights @ taken) / id_weights.sum(1)
+        delta = error_reach(right, id_weights * taken, confidence_level)
+        return np.full(2, delta * float(np.nan_to_num(divide(answered, given))[0]))
+
+    return Functional((len(level), len(other)), under, terms=absolute_terms(vector), reach=reach)
 
 
 @measure(
