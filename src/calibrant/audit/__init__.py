@@ -6,6 +6,7 @@ May import: checks, files, metrics, predictions, calibrators, selective, evaluat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
 from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
-from calibrant.audit.opening import is_table, labeled_arrays, ood_tables, open_table, wishes_of
+from calibrant.audit.opening import FILES, depth, is_table, labeled_arrays, ood_tables, open_table, wishes_of
+from calibrant.audit.python_words import in_python, python_words
+from calibrant.audit.ranking import diagnose_ranking
 from calibrant.audit.remedies import Remedies, measure_remedies
 from calibrant.audit.remedy_sections import remedy_sections
 from calibrant.audit.result import AuditResult
@@ -107,16 +110,20 @@ class Audit:
         if tolerated_error is not None and not 0 <= tolerated_error <= 1:
             raise InputError(f"tolerated_error must be a share from 0 to 1, not {tolerated_error}")
         wishes = Wishes.of(columns, positive, classes, percent, detectors, slices)
-        role: str | None = None
-        if is_table(predictions) and logits is None:
-            ood = other if ood is None else ood
-            table, wishes = open_table(predictions), wishes_of(predictions, wishes)
-        else:
-            table, wishes, role = labeled_arrays(predictions, other, logits, wishes)
-        draw = Reservoir if remedies else lambda: None
-        inside = _Reading.of(table, wishes, bins, progress, draw=draw())
-        sources = ood_tables(ood, role)
-        outside = {key: _Reading.of(one, wishes, bins, progress, inside.layout, draw()) for key, one in sources.items()}
+        arrays = not is_table(predictions) or logits is not None
+        with nullcontext() if commands else python_words(arrays=arrays):
+            role: str | None = None
+            if arrays:
+                table, wishes, role = labeled_arrays(predictions, other, logits, wishes)
+            else:
+                ood = other if ood is None else ood
+                table, wishes = open_table(predictions), wishes_of(predictions, wishes)
+            draw = Reservoir if remedies else lambda: None
+            inside = _Reading.of(table, wishes, bins, progress, draw=draw())
+            outside = {
+                key: _Reading.of(one, wishes, bins, progress, inside.layout, draw())
+                for key, one in ood_tables(ood, role).items()
+            }
         title = name or table.stem
         far = {key: reading.outcome for key, reading in outside.items()}
         evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
@@ -124,20 +131,25 @@ class Audit:
         return said.of(evaluation, inside, outside)
 
     def from_estimator(self, classifier: Any, X: Any, y: Any, *, ood: Any = None, **options: Any) -> AuditResult:
-        """Measure what a fitted classifier with `predict_proba` and `classes_` says of inputs `X` with labels `y`.
+        """Measure what a fitted classifier with `predict_proba` says of inputs `X` with labels `y`.
 
-        `ood` are inputs unlike the training data, or several by name in a dictionary. `options` as of `audit`.
+        Its classes are called as its `classes_` are; where it has none, labels are positions. `ood` are inputs unlike
+        the training data, several in a list or by name in a dictionary. `options` as of `audit`.
         """
-        for needed in ("predict_proba", "classes_"):
-            if not hasattr(classifier, needed):
-                raise InputError(
-                    f"classifier has no {needed}; give a fitted one that has, or audit(labels, probabilities)"
-                )
+        if not hasattr(classifier, "predict_proba"):
+            raise InputError(
+                "classifier has no predict_proba; give a fitted one that has, or audit(labels, probabilities)"
+            )
         says, far = classifier.predict_proba, None
-        if ood is not None:
-            several = isinstance(ood, Mapping) and not hasattr(ood, "iloc")
-            far = {key: says(value) for key, value in (ood.items() if several else (("ood", ood),))}
-        chosen = {"name": type(classifier).__name__, "classes": list(classifier.classes_), **options}
+        if isinstance(ood, Mapping) and not hasattr(ood, "iloc"):
+            far = {key: says(value) for key, value in ood.items()}
+        elif ood is not None:
+            several = isinstance(ood, list | tuple) and bool(ood) and all(depth(one) == depth(X) for one in ood)
+            far = {
+                f"ood ({place + 1})" if place else "ood": says(one)
+                for place, one in enumerate(ood if several else [ood])
+            }
+        chosen = {"name": type(classifier).__name__, "classes": list(getattr(classifier, "classes_", ())), **options}
         return self(y, says(X), ood=far, **chosen)
 
 
@@ -167,7 +179,11 @@ class _Said:
         full = [row for row in rows if row.wanted_coverage == max(self.coverages)]
         told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
         told += diagnose_detectors(evaluation)
-        told += inside.notes + [note for reading in outside.values() for note in reading.notes]
+        two = inside.layout.forecast
+        told += diagnose_ranking(inside.group.columns, two.classes, self.how, binary=two.binary)
+        notes = inside.notes + [note for reading in outside.values() for note in reading.notes]
+        in_memory = not self.commands and not isinstance(inside.layout.table, FILES)
+        told += [in_python(note, arrays=False) for note in notes] if in_memory else notes
         todo, parts = self._remedies(inside, outside), inside.group.breakdown(self.bins)
         if self.page is not None:
             shown = {evaluation.system: _examples(evaluation, inside, outside)}

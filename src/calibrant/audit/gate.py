@@ -98,7 +98,9 @@ def parse_conditions(texts: Sequence[str], by: str, *, ood: bool) -> list[Condit
     conditions = [Condition.parse(text) for text in texts]
     for condition in conditions:
         if condition.needs_ood and not ood:
-            raise InputError(f"condition {condition.text!r} is about OOD data; give some with --ood")
+            raise InputError(
+                f"condition {condition.text!r} is about OOD data; give some with --ood (in Python, ood=...)"
+            )
     return conditions
 
 
