@@ -15,6 +15,7 @@ from calibrant import InputError
 from calibrant.audit.advice import without_outputs
 from calibrant.audit.breakdown import Breakdown, GroupDraw
 from calibrant.audit.cells import Accumulator
+from calibrant.audit.class_scores import ClassScores
 from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
 from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
@@ -118,16 +119,15 @@ class Audit:
             else:
                 ood = other if ood is None else ood
                 table, wishes = open_table(predictions), wishes_of(predictions, wishes)
-            draw = Reservoir if remedies else lambda: None
-            inside = _Reading.of(table, wishes, bins, progress, draw=draw())
+            inside = _Reading.of(table, wishes, bins, progress)
             outside = {
-                key: _Reading.of(one, wishes, bins, progress, inside.layout, draw())
+                key: _Reading.of(one, wishes, bins, progress, inside.layout, drawn=remedies)
                 for key, one in ood_tables(ood, role).items()
             }
         title = name or table.stem
         far = {key: reading.outcome for key, reading in outside.items()}
         evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
-        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error)
+        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error, remedies)
         return said.of(evaluation, inside, outside)
 
     def from_estimator(self, classifier: Any, X: Any, y: Any, *, ood: Any = None, **options: Any) -> AuditResult:
@@ -171,6 +171,7 @@ class _Said:
     page: str | Path | None
     commands: Sequence[str]
     tolerated_error: float | None
+    remedies: bool
 
     def of(self, evaluation: Evaluation, inside: _Reading, outside: dict[str, _Reading]) -> AuditResult:
         rows = summarize([evaluation], self.coverages, bins=self.bins, resampling=self.how)
@@ -184,22 +185,28 @@ class _Said:
         notes = inside.notes + [note for reading in outside.values() for note in reading.notes]
         in_memory = not self.commands and not isinstance(inside.layout.table, FILES)
         told += [in_python(note, arrays=False) for note in notes] if in_memory else notes
-        todo, parts = self._remedies(inside, outside), inside.group.breakdown(self.bins)
+        sample = inside.draw.sample()
+        record = inside.layout.table.record
+        scores = ClassScores(inside.cells.losses(), sample) if record is None or record.count is None else None
+        rows = rows if scores is None else scores.added(rows, evaluation, self.how, self.bins)
+        todo, parts = self._remedies(sample, inside, outside), inside.group.breakdown(self.bins)
         if self.page is not None:
             shown = {evaluation.system: _examples(evaluation, inside, outside)}
-            self._write(self.page, evaluation, rows, told, shown, todo, parts)
+            scored = [] if scores is None else [scores.sentence(rows[0])]
+            self._write(self.page, evaluation, rows, [*told, *scored], shown, todo, parts)
         exact = inside.cells.exact and all(reading.cells.exact for reading in outside.values())
         written = None if self.page is None else Path(self.page)
         return AuditResult(
-            evaluation, rows, told, gap, diagram, exact, written, todo, parts, bins=self.bins, resampling=self.how
-        )
+            evaluation, rows, told, gap, diagram, exact, written, todo, parts, bins=self.bins, resampling=self.how,
+            scores=scores,
+        )  # fmt: skip
 
-    def _remedies(self, inside: _Reading, outside: dict[str, _Reading]) -> Remedies | None:
-        if inside.draw is None:
+    def _remedies(self, sample: Sample, inside: _Reading, outside: dict[str, _Reading]) -> Remedies | None:
+        if not self.remedies:
             return None
-        drawn = {key: reading.draw.sample() for key, reading in outside.items() if reading.draw is not None}
+        drawn = {key: reading.draw.sample() for key, reading in outside.items()}
         command = without_outputs(self.commands[0], inside.layout.table.where) if self.commands else None
-        return measure_remedies(inside.draw.sample(), drawn, resampling=self.how, bins=self.bins, command=command)
+        return measure_remedies(sample, drawn, resampling=self.how, bins=self.bins, command=command)
 
     def _write(
         self,
@@ -247,7 +254,7 @@ class _Reading:
     leaders: list[Leaders]
     names: Names
     group: GroupDraw
-    draw: Reservoir | None
+    draw: Reservoir
 
     @classmethod
     def of(
@@ -257,17 +264,18 @@ class _Reading:
         bins: int,
         progress: Progress | None,
         like: Layout | None = None,
-        draw: Reservoir | None = None,
+        *,
+        drawn: bool = True,
     ) -> _Reading:
         layout = find_layout(table, wishes, like=like)
-        cells, names, group = Accumulator(bins), Names(), GroupDraw(layout.classes)
+        cells, names, group, draw = Accumulator(bins), Names(), GroupDraw(layout.classes), Reservoir()
         leaders = [Leaders("mistake"), Leaders("rejected", "least")] if like is None else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)
             if like is None:
                 group.add(rows)
-            if draw is not None:
+            if drawn:
                 draw.add(vars(rows))
             for leader in leaders:
                 leader.add(rows)

@@ -78,7 +78,7 @@ class Remedies:
     code: tuple[str, ...]
     size: int
     total: int
-    _sample: Sample
+    _sample: Sample = field(repr=False)
     limits: tuple[str, ...] = ()
     outliers: Mapping[str, int] = field(default_factory=dict)
 
