@@ -127,7 +127,7 @@ class Audit:
         title = name or table.stem
         far = {key: reading.outcome for key, reading in outside.items()}
         evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
-        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error, remedies)
+        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error, remedies, wishes)
         return said.of(evaluation, inside, outside)
 
     def from_estimator(self, classifier: Any, X: Any, y: Any, *, ood: Any = None, **options: Any) -> AuditResult:
@@ -172,6 +172,7 @@ class _Said:
     commands: Sequence[str]
     tolerated_error: float | None
     remedies: bool
+    wishes: Wishes
 
     def of(self, evaluation: Evaluation, inside: _Reading, outside: dict[str, _Reading]) -> AuditResult:
         rows = summarize([evaluation], self.coverages, bins=self.bins, resampling=self.how)
@@ -206,7 +207,21 @@ class _Said:
             return None
         drawn = {key: reading.draw.sample() for key, reading in outside.items()}
         command = without_outputs(self.commands[0], inside.layout.table.where) if self.commands else None
-        return measure_remedies(sample, drawn, resampling=self.how, bins=self.bins, command=command)
+        forecast = inside.layout.forecast
+        given = {"score": "score", "logits": "log odds"}[forecast.kind] if forecast.binary else None
+        return measure_remedies(
+            sample, drawn, resampling=self.how, bins=self.bins, command=command, call=self._call(inside, outside),
+            given=given,
+        )  # fmt: skip
+
+    def _call(self, inside: _Reading, outside: dict[str, _Reading]) -> str:
+        """The audit as a call, with the table by its name, as in the command."""
+        wishes = self.wishes
+        options: dict[str, Any] = {"ood": [reading.layout.table.where for reading in outside.values()]}
+        options |= {"columns": dict(wishes.columns), "positive": wishes.positive, "percent": wishes.percent}
+        options |= {"classes": wishes.classes, "detectors": list(wishes.detectors)}
+        chosen = [repr(Path(inside.layout.table.where).name), *(f"{k}={v!r}" for k, v in options.items() if v)]
+        return f"audit({', '.join(chosen)})"
 
     def _write(
         self,

@@ -52,7 +52,7 @@ class Forecast:
         if self.kind == "confidence":
             return Statement(self._unit(values, where, rows))
         if self.kind == "logits":
-            logits = _finite(_two(values, 0.0), where, self.columns[0], rows)
+            logits = _finite(two_columns(values, 0.0), where, self.columns[0], rows)
             return _largest(softmax(logits))._replace(logits=logits)
         unit = self._unit(values, where, rows)
         if self.kind == "score":
@@ -175,7 +175,7 @@ def _largest(probabilities: NDArray[Any]) -> Statement:
     return Statement(np.minimum(probabilities.max(axis=1), 1), probabilities)
 
 
-def _two(values: NDArray[Any], other: float) -> NDArray[Any]:
+def two_columns(values: NDArray[Any], other: float) -> NDArray[Any]:
     """Rows of one number as rows of two, the first being `other`."""
     values = values[:, None] if values.ndim == 1 else values
     return np.concatenate([np.full_like(values, other), values], axis=1) if values.shape[1] == 1 else values
