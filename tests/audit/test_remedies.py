@@ -251,7 +251,7 @@ def test_trust_is_recommended_only_where_no_threshold_is_as_good() -> None:
     assert measured.difference(f"trust: {key}", f"recalibrated: {key}").high < 0
     assert measured.values[f"trust: {key}"] > measured.values[f"confidence: {key}"]
     changed = recalibrate(inside, QUICK, folds=5, bins=15)
-    found = Findings(inside, None, changed, (), measured, {"far": (measured, best, read)}, {"far": 1500})
+    found = Findings(inside, None, changed, (), measured, {"far": (measured, best, read)}, {"far": far})
     assert not [sentence for sentence in _gains(found) if "trust" in sentence]
     told = " ".join(_outliers(found))
     assert "by a threshold on the confidence, the share of wrong answers is " in told

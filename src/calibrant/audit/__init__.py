@@ -6,6 +6,7 @@ May import: checks, files, metrics, predictions, calibrators, selective, evaluat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from calibrant import InputError
 from calibrant.audit.advice import without_outputs
 from calibrant.audit.breakdown import Breakdown, GroupDraw
 from calibrant.audit.cells import Accumulator
+from calibrant.audit.class_scores import ClassScores
 from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
 from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
-from calibrant.audit.opening import is_table, labeled_arrays, ood_tables, open_table, wishes_of
+from calibrant.audit.opening import FILES, depth, is_table, labeled_arrays, ood_tables, open_table, wishes_of
+from calibrant.audit.python_words import in_python, python_words
+from calibrant.audit.ranking import diagnose_ranking
 from calibrant.audit.remedies import Remedies, measure_remedies
 from calibrant.audit.remedy_sections import remedy_sections, threshold_note
 from calibrant.audit.result import AuditResult
@@ -107,37 +111,45 @@ class Audit:
         if tolerated_error is not None and not 0 <= tolerated_error <= 1:
             raise InputError(f"tolerated_error must be a share from 0 to 1, not {tolerated_error}")
         wishes = Wishes.of(columns, positive, classes, percent, detectors, slices)
-        role: str | None = None
-        if is_table(predictions) and logits is None:
-            ood = other if ood is None else ood
-            table, wishes = open_table(predictions), wishes_of(predictions, wishes)
-        else:
-            table, wishes, role = labeled_arrays(predictions, other, logits, wishes)
-        draw = Reservoir if remedies else lambda: None
-        inside = _Reading.of(table, wishes, bins, progress, draw=draw())
-        sources = ood_tables(ood, role)
-        outside = {key: _Reading.of(one, wishes, bins, progress, inside.layout, draw()) for key, one in sources.items()}
+        arrays = not is_table(predictions) or logits is not None
+        with nullcontext() if commands else python_words(arrays=arrays):
+            role: str | None = None
+            if arrays:
+                table, wishes, role = labeled_arrays(predictions, other, logits, wishes)
+            else:
+                ood = other if ood is None else ood
+                table, wishes = open_table(predictions), wishes_of(predictions, wishes)
+            inside = _Reading.of(table, wishes, bins, progress)
+            outside = {
+                key: _Reading.of(one, wishes, bins, progress, inside.layout, drawn=remedies)
+                for key, one in ood_tables(ood, role).items()
+            }
         title = name or table.stem
         far = {key: reading.outcome for key, reading in outside.items()}
         evaluation = Evaluation(title, 0, inside.outcome, far, metadata={"predictions": Path(table.where).name})
-        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error)
+        said = _Said(bins, coverages, resampling or Resampling(), page, commands, tolerated_error, remedies, wishes)
         return said.of(evaluation, inside, outside)
 
     def from_estimator(self, classifier: Any, X: Any, y: Any, *, ood: Any = None, **options: Any) -> AuditResult:
-        """Measure what a fitted classifier with `predict_proba` and `classes_` says of inputs `X` with labels `y`.
+        """Measure what a fitted classifier with `predict_proba` says of inputs `X` with labels `y`.
 
-        `ood` are inputs unlike the training data, or several by name in a dictionary. `options` as of `audit`.
+        Its classes are called as its `classes_` are; where it has none, labels are positions. `ood` are inputs unlike
+        the training data, several in a list or by name in a dictionary. `options` as of `audit`.
         """
-        for needed in ("predict_proba", "classes_"):
-            if not hasattr(classifier, needed):
-                raise InputError(
-                    f"classifier has no {needed}; give a fitted one that has, or audit(labels, probabilities)"
-                )
+        if not hasattr(classifier, "predict_proba"):
+            raise InputError(
+                "classifier has no predict_proba; give a fitted one that has, or audit(labels, probabilities)"
+            )
         says, far = classifier.predict_proba, None
-        if ood is not None:
-            several = isinstance(ood, Mapping) and not hasattr(ood, "iloc")
-            far = {key: says(value) for key, value in (ood.items() if several else (("ood", ood),))}
-        chosen = {"name": type(classifier).__name__, "classes": list(classifier.classes_), **options}
+        if isinstance(ood, Mapping) and not hasattr(ood, "iloc"):
+            far = {key: says(value) for key, value in ood.items()}
+        elif ood is not None:
+            several = isinstance(ood, list | tuple) and bool(ood) and all(depth(one) == depth(X) for one in ood)
+            far = {
+                f"ood ({place + 1})" if place else "ood": says(one)
+                for place, one in enumerate(ood if several else [ood])
+            }
+        chosen = {"name": type(classifier).__name__, "classes": list(getattr(classifier, "classes_", ())), **options}
         return self(y, says(X), ood=far, **chosen)
 
 
@@ -159,6 +171,8 @@ class _Said:
     page: str | Path | None
     commands: Sequence[str]
     tolerated_error: float | None
+    remedies: bool
+    wishes: Wishes
 
     def of(self, evaluation: Evaluation, inside: _Reading, outside: dict[str, _Reading]) -> AuditResult:
         rows = summarize([evaluation], self.coverages, bins=self.bins, resampling=self.how)
@@ -167,23 +181,47 @@ class _Said:
         full = [row for row in rows if row.wanted_coverage == max(self.coverages)]
         told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
         told += diagnose_detectors(evaluation)
-        told += inside.notes + [note for reading in outside.values() for note in reading.notes]
-        todo, parts = self._remedies(inside, outside), inside.group.breakdown(self.bins)
+        two = inside.layout.forecast
+        told += diagnose_ranking(inside.group.columns, two.classes, self.how, binary=two.binary)
+        notes = inside.notes + [note for reading in outside.values() for note in reading.notes]
+        in_memory = not self.commands and not isinstance(inside.layout.table, FILES)
+        told += [in_python(note, arrays=False) for note in notes] if in_memory else notes
+        sample = inside.draw.sample()
+        record = inside.layout.table.record
+        scores = ClassScores(inside.cells.losses(), sample) if record is None or record.count is None else None
+        rows = rows if scores is None else scores.added(rows, evaluation, self.how, self.bins)
+        todo, parts = self._remedies(sample, inside, outside), inside.group.breakdown(self.bins)
         if self.page is not None:
             shown = {evaluation.system: _examples(evaluation, inside, outside)}
-            self._write(self.page, evaluation, rows, told, shown, todo, parts)
+            scored = [] if scores is None else [scores.sentence(rows[0])]
+            self._write(self.page, evaluation, rows, [*told, *scored], shown, todo, parts)
         exact = inside.cells.exact and all(reading.cells.exact for reading in outside.values())
         written = None if self.page is None else Path(self.page)
         return AuditResult(
-            evaluation, rows, told, gap, diagram, exact, written, todo, parts, bins=self.bins, resampling=self.how
-        )
+            evaluation, rows, told, gap, diagram, exact, written, todo, parts, bins=self.bins, resampling=self.how,
+            scores=scores,
+        )  # fmt: skip
 
-    def _remedies(self, inside: _Reading, outside: dict[str, _Reading]) -> Remedies | None:
-        if inside.draw is None:
+    def _remedies(self, sample: Sample, inside: _Reading, outside: dict[str, _Reading]) -> Remedies | None:
+        if not self.remedies:
             return None
-        drawn = {key: reading.draw.sample() for key, reading in outside.items() if reading.draw is not None}
+        drawn = {key: reading.draw.sample() for key, reading in outside.items()}
         command = without_outputs(self.commands[0], inside.layout.table.where) if self.commands else None
-        return measure_remedies(inside.draw.sample(), drawn, resampling=self.how, bins=self.bins, command=command)
+        forecast = inside.layout.forecast
+        given = {"score": "score", "logits": "log odds"}[forecast.kind] if forecast.binary else None
+        return measure_remedies(
+            sample, drawn, resampling=self.how, bins=self.bins, command=command, call=self._call(inside, outside),
+            given=given,
+        )  # fmt: skip
+
+    def _call(self, inside: _Reading, outside: dict[str, _Reading]) -> str:
+        """The audit as a call, with the table by its name, as in the command."""
+        wishes = self.wishes
+        options: dict[str, Any] = {"ood": [reading.layout.table.where for reading in outside.values()]}
+        options |= {"columns": dict(wishes.columns), "positive": wishes.positive, "percent": wishes.percent}
+        options |= {"classes": wishes.classes, "detectors": list(wishes.detectors)}
+        chosen = [repr(Path(inside.layout.table.where).name), *(f"{k}={v!r}" for k, v in options.items() if v)]
+        return f"audit({', '.join(chosen)})"
 
     def _write(
         self,
@@ -231,7 +269,7 @@ class _Reading:
     leaders: list[Leaders]
     names: Names
     group: GroupDraw
-    draw: Reservoir | None
+    draw: Reservoir
 
     @classmethod
     def of(
@@ -241,17 +279,18 @@ class _Reading:
         bins: int,
         progress: Progress | None,
         like: Layout | None = None,
-        draw: Reservoir | None = None,
+        *,
+        drawn: bool = True,
     ) -> _Reading:
         layout = find_layout(table, wishes, like=like)
-        cells, names, group = Accumulator(bins), Names(), GroupDraw(layout.classes)
+        cells, names, group, draw = Accumulator(bins), Names(), GroupDraw(layout.classes), Reservoir()
         leaders = [Leaders("mistake"), Leaders("rejected", "least")] if like is None else [Leaders("ood")]
         for rows in layout.read():
             cells.add(rows)
             names.add(rows)
             if like is None:
                 group.add(rows)
-            if draw is not None:
+            if drawn:
                 draw.add(vars(rows))
             for leader in leaders:
                 leader.add(rows)

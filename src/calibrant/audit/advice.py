@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrant.audit.outliers_answered import COVERAGE, FEWEST_OUTLIERS, SHARES
+from calibrant.audit.outliers_answered import (
+    COVERAGE,
+    FEWEST_OUTLIERS,
+    SHARES,
+    outlier_scores,
+    recalibrated_record,
+    recalibration_of,
+)
 from calibrant.audit.paired import Paired
 from calibrant.audit.recalibrated import UNCHANGED, LossParts, Recalibrations
 from calibrant.audit.rejected import EVERYTHING, TOLERATED, threshold_of
@@ -39,7 +46,7 @@ TRUST = "the probability that an answer is right where outliers come in as well"
 class Findings:
     """All that was measured; `outliers` by the name of the OOD table: measures, best score, scores that trust read.
 
-    `sizes` is how many outliers were drawn of each.
+    `far` is what was drawn of each.
     """
 
     sample: Sample
@@ -48,7 +55,7 @@ class Findings:
     parts: tuple[LossParts, ...]
     thresholds: Paired
     outliers: dict[str, tuple[Paired, str, tuple[str, ...]]]
-    sizes: dict[str, int]
+    far: Mapping[str, Sample]
 
 
 @dataclass(frozen=True)
@@ -81,11 +88,15 @@ def limits_of(found: Findings) -> Iterator[str]:
         yield f"What remedies gain was measured on {size:,} of the {total:,} rows, drawn at random."
 
 
-def code_of(found: Findings, command: str | None) -> Iterator[str]:
-    """The command and the lines of Python that apply the best calibrator, or those that fit trust."""
+def code_of(found: Findings, command: str | None, call: str, given: str) -> Iterator[str]:
+    """The command and the lines of Python that apply the best remedies, which run as they are.
+
+    `given` is what the table was made of, and mostly what the lines call it: "probabilities" or "logits" (N, C),
+    "score" (N,) of the positive class, "log odds", which they call `logits`, or "confidence". The lines about outliers
+    also read `result`, which is what `call` returns where there is a `command`, and else at hand; and `scores`, the
+    detectors' columns by name.
+    """
     if found.best is not None:
-        values = "logits" if found.sample.logits is not None else "probabilities"
-        values = values if found.sample.by_class else "confidence"
         yield (
             'result.remedies.write_calibrator("calibrator.json")'
             if command is None
@@ -93,12 +104,54 @@ def code_of(found: Findings, command: str | None) -> Iterator[str]:
         )
         yield "from calibrant import calibrators"
         yield 'calibrator = calibrators.load("calibrator.json")'
-        yield f"calibrator.{'probabilities' if values == 'logits' else 'of_probabilities'}({values})"
-    name, read = next(((name, read) for name, read in _trusting(found)), (None, ()))
-    if name is not None:
+        if given == "log odds":
+            yield "calibrator.probabilities(logits.reshape(-1, 1))"
+        else:
+            yield f"calibrator.{'probabilities' if given == 'logits' else 'of_probabilities'}({given})"
+    chosen = _best_rule(found)
+    if chosen is not None:
+        if command is not None:
+            yield "from calibrant.audit import audit"
+            yield f"result = {call}"
+        yield from _rule_lines(found, *chosen, given)
+
+
+def _best_rule(found: Findings) -> tuple[str, str] | None:
+    """The first OOD table about which something beats the confidence as it is, and the best of what does."""
+    for name in _trusting(found):
+        return name, "trust"
+    for name, (measured, _, _) in found.outliers.items():
+        if _score_helps(found, name):
+            return name, "score"
+        if _beats(measured, "recalibrated", "confidence"):
+            return name, "recalibrated"
+    return None
+
+
+def _rule_lines(found: Findings, ood: str, system: str, given: str) -> Iterator[str]:
+    """Lines that say which of new inputs are answered, at 80 % coverage of the labeled ones."""
+    _, best, read = found.outliers[ood]
+    far = found.far[ood]
+    values = {"log odds": "logits=logits", "logits": "logits=logits", "confidence": "confidence=confidence"}
+    both = found.sample.by_class and far.probabilities is not None
+    arguments = values.get(given, f"probabilities={given}") if both else "confidence=confidence"
+    columns = {"trust": set(read), "score": {best}}.get(system, set())
+    arguments += ", scores=scores" if columns & set(found.sample.scores) else ""
+    if system == "trust":
         yield "from calibrant import Trust"
-        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})  # calibrated, with these scores"
-        yield f"trust.threshold({COVERAGE}); trust.accept(confidence, scores)"
+        yield f"validation, outliers = result.remedies.records({ood!r})"
+        yield f"trust = Trust(share=0.1).fit(validation, outliers, {list(read)})"
+        yield f"trust.threshold({COVERAGE})"
+    yield f"new = result.remedies.record({arguments})"
+    if system == "trust":
+        yield "answered = trust.accept(new.confidence, new.columns(trust.names))"
+        return
+    if system == "recalibrated":
+        level, _ = recalibrated_record(found.sample, found.sample, by_class=both)
+        yield f"answered = new.confidence >= {threshold_of(level, level, coverage=COVERAGE)!r}"
+        return
+    score = -outlier_scores(recalibration_of(found.sample, by_class=both)[0])[best]
+    yield f"answered = new.scores[{best!r}] <= {-threshold_of(score, score, coverage=COVERAGE)!r}"
 
 
 def without_outputs(command: str, table: str) -> str:
@@ -114,11 +167,10 @@ def without_outputs(command: str, table: str) -> str:
     return shlex.join([Path(part).name if part == table else part for part in kept])
 
 
-def _trusting(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The OOD tables whose wrong answers trust lowers measurably, and the scores that it read."""
-    for name, (measured, _, read) in found.outliers.items():
-        if f"trust: {HALF}" in measured.values and _trust_helps(measured):
-            yield name, read
+def _trusting(found: Findings) -> list[str]:
+    """The OOD tables whose wrong answers trust lowers measurably."""
+    measured = {name: one for name, (one, _, _) in found.outliers.items() if f"trust: {HALF}" in one.values}
+    return [name for name, one in measured.items() if _trust_helps(one)]
 
 
 def _base(found: Paired) -> str:
@@ -128,8 +180,12 @@ def _base(found: Paired) -> str:
 
 def _trust_helps(found: Paired) -> bool:
     """Whether trust measurably beats thresholds on the confidence, and is no worse than one on the best score."""
-    change = found.difference(f"trust: {HALF}", f"{_base(found)}: {HALF}")
-    return change.high < 0 and found.values[f"trust: {HALF}"] <= found.values[f"score: {HALF}"]
+    return _beats(found, "trust", _base(found)) and found.values[f"trust: {HALF}"] <= found.values[f"score: {HALF}"]
+
+
+def _beats(found: Paired, system: str, other: str) -> bool:
+    """Whether the wrong answers are measurably fewer."""
+    return found.difference(f"{system}: {HALF}", f"{other}: {HALF}").high < 0
 
 
 def _recalibration(found: Findings) -> Iterator[str]:
@@ -221,7 +277,7 @@ def _threshold(found: Findings) -> Iterator[str]:
 
 def _gains(found: Findings) -> Iterator[str]:
     """What measurably lowers the wrong answers where outliers come in, with all OOD tables in one sentence."""
-    trusted = [name for name, _ in _trusting(found)]
+    trusted = _trusting(found)
     if trusted:
         yield (
             f"Against outliers, trust: {TRUST}. {_setting()}, trust lowers the wrong answers"
@@ -245,7 +301,7 @@ def _gained(found: Findings, names: Sequence[str], system: str) -> str:
     """From what to what, for each of these OOD tables, beside the better threshold on the confidence."""
     parts = []
     for name in names:
-        measured, size = found.outliers[name][0], found.sizes[name]
+        measured, size = found.outliers[name][0], len(found.far[name])
         base = _base(measured)
         before, after = (100 * measured.values[f"{one}: {HALF}"] for one in (base, system))
         change = _signed(measured.difference(f"{system}: {HALF}", f"{base}: {HALF}"), 100, 1)
@@ -258,7 +314,7 @@ def _gained(found: Findings, names: Sequence[str], system: str) -> str:
 
 def _score_helps(found: Findings, name: str) -> bool:
     measured, best, _ = found.outliers[name]
-    return best != "confidence" and measured.difference(f"score: {HALF}", f"{_base(measured)}: {HALF}").high < 0
+    return best != "confidence" and _beats(measured, "score", _base(measured))
 
 
 def _outliers(found: Findings) -> Iterator[str]:
@@ -266,21 +322,21 @@ def _outliers(found: Findings) -> Iterator[str]:
     for base, called in (("confidence", "confidence"), ("recalibrated", "recalibrated confidence")):
         parts = [
             f"{100 * measured.values[f'{base}: {HALF}']:.1f} % for {name}"
-            f" ({_through(measured, base, found.sizes[name])} of its {found.sizes[name]:,} outliers are answered)"
+            f" ({_through(measured, base, len(found.far[name]))} of its {len(found.far[name]):,} outliers are answered)"
             for name, (measured, _, _) in found.outliers.items()
             if _base(measured) == base
         ]
         if parts:
             yield f"{_setting()} by a threshold on the {called}, the share of wrong answers is {_and(parts)}."
     told: dict[tuple[str, str], list[str]] = {}
-    if found.outliers and not any(_trusting(found)):
+    if found.outliers and not _trusting(found):
         yield f"Trust is {TRUST}."
     for name, (measured, best, read) in found.outliers.items():
         if best != "confidence" and not _score_helps(found, name):
             wrong = f"{100 * measured.values[f'score: {HALF}']:.1f} % for {name}"
             start = f"A threshold on {best} ({SCORES.get(best, COLUMN)}) does not lower the wrong answers measurably:"
             told.setdefault((start, "."), []).append(wrong)
-        if not (f"trust: {HALF}" in measured.values and read and _trust_helps(measured)):
+        if name not in _trusting(found):
             start, part, end = _no_trust(name, measured, best, read)
             told.setdefault((start, end), []).append(part)
     yield from (f"{start} {_and(parts)}{end}" for (start, end), parts in told.items())

@@ -103,10 +103,12 @@ class CsvTable(ArrowTable):
         cells = [cell for line in lines[1:] for cell in _cells(line, self.separator)]
         self.decimal = "," if self.separator != "," and any(_COMMA_NUMBER.match(cell) for cell in cells) else "."
         self.lists: tuple[str, ...] = ()
+        self.signed: tuple[str, ...] = ()
         self.names = tuple(self._names())
         self.checked_names()
         first = super().head(self.names)
         self.lists = tuple(name for name, values in first.items() if str(values[0]).lstrip().startswith("["))
+        self.signed = tuple(name for name, values in first.items() if str(values[0]).rstrip().endswith("%"))
 
     def _names(self) -> list[str]:
         import pyarrow as pa
@@ -135,7 +137,8 @@ class CsvTable(ArrowTable):
         import pyarrow as pa
 
         size = self.path.stat().st_size
-        types = {name: pa.string() if name in self.lists else pa.float64() for name in (*numbers, *self.lists)}
+        texts = (*self.lists, *self.signed)  # lists, and percentages with their sign
+        types = {name: pa.string() if name in texts else pa.float64() for name in (*numbers, *texts)}
         convert = {"include_columns": list(wanted), "column_types": types}
         with self.path.open("rb") as file, self._open(file, convert) as reader:
             for batch in reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,14 @@ class GroupDraw:
         columns = {f"slice {name}": value for name, value in rows.slices.items()}
         self._drawn.draw({"confidence": rows.confidence, "correct": rows.correct, **known, **columns})
 
+    @cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The rows that were drawn: confidence, whether right and, where known, what was said and the truth."""
+        return self._drawn.columns()
+
     def breakdown(self, bins: int) -> Breakdown:
         """What the rows say."""
-        columns = self._drawn.columns()
+        columns = self.columns
         confidence, right = columns["confidence"].astype(np.float64), columns["correct"].astype(bool)
         found = None
         if "said" in columns:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.audit.class_scores import Losses, losses_of
 from calibrant.audit.columns import Rows
 from calibrant.metrics.bins import bin_edges, bin_index
 from calibrant.metrics.functional import Array
@@ -30,6 +31,7 @@ class Accumulator:
     def __init__(self, bins: int = 15) -> None:
         self.bins, self.rows = bins, 0
         self._kept: list[tuple[NDArray[Any], NDArray[np.bool_] | None]] = []
+        self._losses: list[Array] = []
         self._scores: list[dict[str, NDArray[Any]]] = []
         self._sums: Array | None = None
         self._labelled = False
@@ -44,12 +46,24 @@ class Accumulator:
         self.rows += len(rows.confidence)
         self._labelled = rows.correct is not None
         self._kept.append((rows.confidence, rows.correct))
+        if rows.correct is not None:
+            self._losses.append(losses_of(rows))
         self._scores.append(rows.scores)
         if self.rows > EXACT_ROWS:
-            for confidence, correct in self._kept:
-                self._fold(confidence, correct)
+            for place, (confidence, correct) in enumerate(self._kept):
+                self._fold(confidence, correct, self._losses[place] if self._losses else None)
             self._kept.clear()
+            self._losses.clear()
             self._scores.clear()
+
+    def losses(self) -> Losses:
+        """What each labeled row, or all rows of each cell, lost by the proper scores."""
+        if self._sums is None:
+            values = np.concatenate(self._losses)
+            return Losses(np.ones(len(values)), values, values**2)
+        filled = self._sums[0] > 0
+        sums = self._sums[:, filled]
+        return Losses(sums[0], sums[3:5].T, sums[5:7].T, self._means()[filled])
 
     def outcome(self) -> Predictions:
         """Rows, or cells that each stand for `count` rows; all labels are 1, and `predicted` is 1 for right answers."""
@@ -66,9 +80,9 @@ class Accumulator:
         right, cell = np.nonzero(count)
         return _outcome(mean[cell], right.astype(bool), count[right, cell])
 
-    def _fold(self, confidence: NDArray[Any], correct: NDArray[np.bool_] | None) -> None:
+    def _fold(self, confidence: NDArray[Any], correct: NDArray[np.bool_] | None, losses: Array | None) -> None:
         if self._sums is None:
-            self._sums = np.zeros((3, CELLS + self.bins))
+            self._sums = np.zeros((7, CELLS + self.bins))
             self._bin = np.zeros(CELLS + self.bins, np.int64)
         index = bin_index(confidence, self.bins)
         value = confidence.astype(np.float64)
@@ -82,6 +96,8 @@ class Accumulator:
         self._sums[1] += np.bincount(cell, value, minlength=size)
         if correct is not None:
             self._sums[2] += np.bincount(cell, correct, minlength=size)
+        for row, value in enumerate(() if losses is None else (*losses.T, *losses.T**2)):
+            self._sums[3 + row] += np.bincount(cell, value, minlength=size)
 
     def _means(self) -> Array:
         """The mean confidence of each cell, kept inside its bin: edges in float32 are not quite those in float64."""

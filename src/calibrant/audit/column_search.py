@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 
 import numpy as np
 
 from calibrant import InputError
-from calibrant.audit.columns import Layout, class_text, distinct_texts
-from calibrant.audit.forecasts import KINDS, ROUNDING, Forecast, ForecastKind
+from calibrant.audit.columns import MOST_NAMES, TWINS, Layout, class_of, class_text, distinct_texts
+from calibrant.audit.forecasts import (
+    KINDS,
+    MOST_ROUNDING,
+    RANGE,
+    ROUNDING,
+    Forecast,
+    ForecastKind,
+    from_percent_signs,
+    rounding,
+)
 from calibrant.audit.roles import EACH, ROLES, Wishes, check_wishes, lacking, listed
 from calibrant.audit.tables import Table, missing
+
+MOST_TRIED = 100
+"""Of more columns it is not tried which of them sum to 1."""
+_ODDS = re.compile(r"decision|margin|odds")
 
 
 def find_layout(table: Table, wishes: Wishes, *, like: Layout | None = None) -> Layout:
@@ -39,14 +53,18 @@ class ColumnSearch:
 
     def __init__(self, table: Table, wishes: Wishes, roles: tuple[str, ...]) -> None:
         self.table, self.wishes, self.roles = table, wishes, roles
-        self.sample = table.head(table.names)
+        percent, head = wishes.percent, table.head(table.names)
+        self.sample = {name: from_percent_signs(values, percent=percent) for name, values in head.items()}
         self.chosen = {role: name for role, name in wishes.columns.items() if role in roles}
         self.said: list[str] = []
 
     def usual(self, role: str) -> list[str]:
         """The columns with usual names for `role`, the likeliest first."""
-        plain = {re.sub(r"[\s-]+", "_", name.strip().lower()): name for name in reversed(self.table.names)}
-        exact = [name for name in ROLES[role] if name in self.table.names]
+        names = self.table.names
+        if {class_of(name) for name in names} >= {"True", "False"}:  # of two classes, and not of what is true
+            names = tuple(name for name in names if class_of(name) not in ("True", "False"))
+        plain = {re.sub(r"[\s-]+", "_", name.strip().lower()): name for name in reversed(names)}
+        exact = [name for name in ROLES[role] if name in names]
         return list(dict.fromkeys([*exact, *(plain[name] for name in ROLES[role] if name in plain)]))
 
     def column(self, role: str, taken: tuple[str, ...] = ()) -> str | None:
@@ -136,9 +154,21 @@ class ColumnSearch:
         values = self.sample.get(label) if "label" in self.roles else None
         return [] if values is None or values.ndim > 1 else distinct_texts(values[~missing(values)])
 
+    @cached_property
+    def all_labels(self) -> list[str]:
+        """The distinct labels of all rows, which may be sorted by them; of the first rows where there are too many."""
+        first, label = self.labels(), self.chosen.get("label") or next(iter(self.usual("label")), "")
+        found = set(first)
+        for block in self.table.blocks([label], (), [label]) if first else ():
+            found |= set(distinct_texts(block.columns[label]))
+            if len(found) > MOST_NAMES:
+                return first
+        return sorted(found)
+
     def _two_classes(self, column: str, positive: str | None) -> tuple[str, str]:
         """The negative and the positive class behind one number: as told, else 1 of 0 and 1, or of -1 and 1."""
         labels, positive = self.labels(), self.wishes.positive or positive
+        labels = self.all_labels if len(labels) == 1 else labels
         if positive is None and (set(labels) <= {"0", "1"} or set(labels) <= {"-1", "1"}):
             positive = "1"
         elif positive is None and set(labels) <= {"False", "True"}:
@@ -155,23 +185,17 @@ class ColumnSearch:
 
     def _named_as_classes(self) -> Forecast | None:
         """Columns that are called as the labels are, as in a frame of `predict_proba` with `classes_` as columns."""
-        labels = self.labels()
-        used = {name for role in ("label", "predicted", "correct", "confidence") for name in self.usual(role)}
-        used |= {*self.chosen.values(), *self.wishes.detectors, *self.wishes.slices}
-        free = [n for n, v in self.sample.items() if n not in used and v.ndim == 1 and v.dtype.kind in "fiu"]
-        lengths = [len(self.sample[name]) for name in free]
-        free = [name for name in free if len(self.sample[name]) == max(lengths)]  # arrays may be of other things
-        digits = [name for name in free if name.isdigit()]
-        named = [name for name in free if name in labels]
+        free = self._free()
+        digits = [name for name in free if class_of(name).isdigit()]
         if len(digits) > 1 and self._whole(digits):  # labels of other names need --classes, as the refusal says
-            return self._made("probabilities", tuple(digits), tuple(digits))
-        if labels and len(named) < len(labels):
-            return None
-        for columns in (free, named):
-            if labels and len(columns) > 1 and self._whole(columns):
-                return self._made("probabilities", tuple(columns), tuple(columns))
-        if len(named) < 2 or self.usual("confidence"):
-            return None
+            return self._made("probabilities", tuple(digits), tuple(map(class_of, digits)))
+        labels, named = self.labels(), self._called(free, self.labels())
+        found = self._all_called(free, labels)
+        if found is None and named and not self.usual("confidence"):
+            labels, named = self.all_labels, self._called(free, self.all_labels)
+            found = self._all_called(free, labels)
+        if found is not None or len(named) < max(2, len(labels)) or self.usual("confidence"):
+            return found
         shown = ",".join(digits if set(digits) >= set(named) else named)
         raise InputError(
             f"{self.table.where} has columns called as its labels are ({shown}), but they do not sum to 1; if they are"
@@ -179,10 +203,33 @@ class ColumnSearch:
             " with --probabilities"
         )
 
+    def _free(self) -> list[str]:
+        """Columns of numbers that have no other role, in the order of the table."""
+        used = {name for role in ("label", "predicted", "correct", "confidence") for name in self.usual(role)}
+        used |= {*self.chosen.values(), *self.wishes.detectors, *self.wishes.slices}
+        free = [n for n, v in self.sample.items() if n not in used and v.ndim == 1 and v.dtype.kind in "fiu"]
+        lengths = [len(self.sample[name]) for name in free]
+        return [name for name in free if len(self.sample[name]) == max(lengths)]  # arrays may be of other things
+
+    def _called(self, free: list[str], labels: list[str]) -> list[str]:
+        """Those of the columns `free` that are called as a label is, or as its twin of 0 and 1, false and true."""
+        names = {*labels, *(TWINS[label] for label in labels if label in TWINS)}
+        return [name for name in free if name in names or class_of(name) in names]
+
+    def _all_called(self, free: list[str], labels: list[str]) -> Forecast | None:
+        """Columns of which some are called as each of `labels`, and whose values sum to 1."""
+        named = self._called(free, labels)
+        for columns in (free, named) if labels and len(named) >= len(labels) else ():
+            if len(columns) > 1 and self._whole(columns):
+                classes = tuple(name if name in labels else class_of(name) for name in columns)
+                return self._made("probabilities", tuple(columns), classes)
+        return None
+
     def _whole(self, columns: list[str]) -> bool:
-        """Whether the first values of `columns` sum to 1 in every row."""
-        total = np.sum([self.sample[name] for name in columns], axis=0) / (100 if self.wishes.percent else 1)
-        return bool((np.abs(total - 1) <= ROUNDING).all())
+        """Whether the first values of `columns` sum to 1 in every row, but for their rounding."""
+        values = np.stack([self.sample[name] for name in columns], 1) / (100.0 if self.wishes.percent else 1.0)
+        off = np.abs(values.sum(1) - 1)
+        return bool((off <= ROUNDING).all() or (off <= min(rounding(values), MOST_ROUNDING) + RANGE).all())
 
     def _score(self) -> Forecast:
         """A column with the usual name of a binary score, if its values and the labels leave no doubt."""
@@ -213,6 +260,19 @@ class ColumnSearch:
     def _no_forecast(self, names: list[str]) -> str:
         """The sentence for a table without a confidence, with the column that is likely to be it."""
         text = lacking(self.table, "confidence")
+        whole = [] if names else self._whole_run()
+        if whole:
+            each, text = ",".join(whole), text.split("; did you mean")[0]
+            return (
+                f"{text}; if {each} are the probabilities of the classes, in the order of their numbers, give"
+                f" --probabilities {each} (in Python, columns={{'probabilities': {each!r}}})"
+            )
+        odds = [name for name in self._free() if _ODDS.search(name.lower())]
+        if odds and not names:
+            return (
+                f"{text}; if {odds[0]!r} holds decision values or log odds of one of two classes, give --logits"
+                f" {odds[0]} --positive CLASS"
+            )
         likely = names[:1] or [n for n in self.sample if self._between(n)]
         if likely and "did you mean" not in text:
             one = likely[0]
@@ -221,6 +281,21 @@ class ColumnSearch:
                 f" if it is that of the predicted class, --confidence {one} (in Python, columns={{'score': {one!r}}})"
             )
         return f"{text}; name it with --confidence, or give probabilities as columns p_0, p_1, ... or as lists"
+
+    def _whole_run(self) -> list[str]:
+        """Neighboring columns in [0, 1] whose first values sum to 1 in every row, as many as there are."""
+        free = [name for name in self._free() if self._fractions(name)]
+        runs = [free[start:end] for start, _ in enumerate(free) for end in range(len(free), start + 1, -1)]
+        return next((run for run in runs if self._whole(run)), []) if len(free) <= MOST_TRIED else []
+
+    def _fractions(self, name: str) -> bool:
+        values = self.sample[name]
+        return bool(
+            values.dtype.kind == "f"
+            and len(values)
+            and values.min() >= 0
+            and values.max() <= (100 if self.wishes.percent else 1)
+        )
 
     def _between(self, name: str) -> bool:
         """Whether the first values lie in [0, 1] or [0, 100] and are not all whole."""

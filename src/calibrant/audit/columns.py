@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from calibrant.audit.tables import Table, TableBlock
 
 FEWEST_DIGITS = 0.005
 """The rounding of a confidence that is written with two digits."""
+MOST_NAMES = 10_000
+"""How many distinct labels are kept to see whether any of them is ever predicted."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ class Tally:
     disagreeing: int = 0
     least: float = 1.0
     least_row: int = 0
+    divided: int = 0
+    right: int = 0
     classes: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+    answers: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ class Layout:
             without = " with a label" if self.tally.left_out else ""
             raise InputError(f"{self.table.where} holds no rows{without}; write the predictions again")
         self._refuse_impossible()
+        self._refuse_strangers()
 
     @property
     def notes(self) -> list[str]:
@@ -106,6 +114,11 @@ class Layout:
                 f"In {tally.disagreeing:,} rows column {self.predicted!r} is not the class with the largest probability"
                 " (another threshold?); the audit is of the class with the largest probability."
             )
+        if tally.divided:
+            notes.append(
+                f"In {tally.divided:,} rows the probabilities do not sum to 1, as far as their rounding explains; they"
+                " were divided by their sum."
+            )
         return notes
 
     def _rows(self, block: TableBlock) -> Rows:
@@ -114,7 +127,8 @@ class Layout:
             None if name is None else block.columns[name] for name in (self.label, self.predicted, self.correct)
         )
         right: NDArray[np.bool_] | None = None
-        confidence, matrix, logits = self.forecast.read(block.columns, where, block.rows)
+        confidence, matrix, logits, divided = self.forecast.read(block.columns, where, block.rows)
+        self.tally.divided += divided
         target = None if matrix is None or label is None else self._target(label)
         if matrix is not None:
             index = matrix.argmax(1)
@@ -128,6 +142,7 @@ class Layout:
             right = index == target
         elif label is not None and predicted is not None:
             right = self._equal(label, predicted)
+            self._note_names(label, predicted, right)
         if matrix is None and predicted is not None:
             self._note_least(confidence, block.rows, [predicted] if label is None else [predicted, label])
         scores = {name: self._detector(name, block) for name in self.detectors}
@@ -144,6 +159,24 @@ class Layout:
         for values in said:
             if len(self.tally.classes) * FEWEST_DIGITS < 1:
                 self.tally.classes |= set(distinct_texts(values))
+
+    def _note_names(self, label: NDArray[Any], predicted: NDArray[Any], right: NDArray[np.bool_]) -> None:
+        tally = self.tally
+        tally.right += int(right.sum())
+        if not tally.right and max(len(tally.labels), len(tally.answers)) < MOST_NAMES:
+            tally.labels |= set(distinct_texts(label))
+            tally.answers |= set(distinct_texts(predicted))
+
+    def _refuse_strangers(self) -> None:
+        """Labels of which none is ever predicted: most likely they are written in two ways."""
+        labels, answers = self.tally.labels, self.tally.answers
+        if not labels or self.tally.right or labels & answers or max(len(labels), len(answers)) >= MOST_NAMES:
+            return
+        raise InputError(
+            f"{self.table.where} has the labels {_shown(sorted(labels))} in {self.label!r} and the predictions"
+            f" {_shown(sorted(answers))} in {self.predicted!r}, which share no value, so that no answer would be right;"
+            " write both alike, or name other columns with --label and --predicted"
+        )
 
     def _refuse_impossible(self) -> None:
         """A confidence below 1 / C, beside a prediction: no largest one of C probabilities is."""
@@ -183,8 +216,8 @@ class Layout:
         """By name, or where the names are no numbers also by position."""
         names = self.classes
         if self.forecast.binary:
-            return int(names[1] in (text, _TWINS.get(text)))
-        for known in (text, _TWINS.get(text)):
+            return int(names[1] in (text, TWINS.get(text)))
+        for known in (text, TWINS.get(text)):
             if known in names:
                 return names.index(known)
         by_place = text.isdigit() and int(text) < len(names) and not any(name.isdigit() for name in names)
@@ -227,7 +260,7 @@ class Layout:
         return values
 
 
-_TWINS = {"True": "1", "False": "0", "1": "True", "0": "False"}
+TWINS = {"True": "1", "False": "0", "1": "True", "0": "False"}
 
 
 def class_text(value: Any) -> str:
@@ -237,6 +270,17 @@ def class_text(value: Any) -> str:
     ('3', 'cat', 'True')
     """
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def class_of(column: str) -> str:
+    """The class that a column is called after, as `class_text` writes it.
+
+    >>> class_of("1.0"), class_of("FALSE"), class_of("cat")
+    ('1', 'False', 'cat')
+    """
+    if column.lower() in ("true", "false"):
+        return column.capitalize()
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", column)
 
 
 def distinct_texts(values: NDArray[Any]) -> list[str]:

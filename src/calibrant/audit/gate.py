@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from calibrant import InputError
+from calibrant.audit.class_scores import known
 from calibrant.evaluation import Row
+from calibrant.evaluation.summary import MISSING
 from calibrant.metrics import Interval
-from calibrant.metrics.declarations import catalogue
 
 By = Literal["estimate", "any", "all"]
 """What is compared: the estimate, any value of its interval, or all of them."""
@@ -35,9 +36,12 @@ class Condition:
     >>> condition = Condition.parse("error@0.9 > 2%")
     >>> condition.measure, condition.coverage, condition.limit
     ('wrong_at_0', 0.9, 0.02)
+
+    `name` is what the measure was called in `text`.
     """
 
     text: str
+    name: str
     measure: str
     coverage: float
     sign: str
@@ -62,24 +66,23 @@ class Condition:
         coverage = 1.0 if match[2] is None else _fraction(match[2], match[3])
         if not 0 < coverage <= 1:
             raise InputError(f"condition {text!r}: the coverage after @ must be above 0 and at most 1, or 100%")
-        measure = name if name in catalogue() else ALIASES[name]
-        return cls(" ".join(text.split()), measure, coverage, sign, limit)
+        return cls(" ".join(text.split()), name, ALIASES.get(name, name), coverage, sign, limit)
 
     @property
     def needs_ood(self) -> bool:
         """Whether the measure is of OOD data too."""
-        return catalogue()[self.measure].ood
+        return known()[self.measure].ood
 
     def failure(self, row: Row, by: By) -> str | None:
         """The sentence if `row` fails by this condition, or if that cannot be told; else None."""
-        value = row.measures[self.measure]
+        value = row.measures.get(self.measure, MISSING)
         where = f" at coverage {self.coverage:g}" if self.coverage < 1 else ""
         against = f" against {row.ood}" if self.needs_ood else ""
         if any(map(math.isnan, self._compared(value, by))):
             what = "is undefined" if math.isnan(value.estimate) else "has no interval"
-            return f"{self.text}: {self.measure} {what}{where}{against}, so the condition cannot be checked"
+            return f"{self.text}: {self.name} {what}{where}{against}, so the condition cannot be checked"
         met = (all if by == "all" else any)(_SIGNS[self.sign](one, self.limit) for one in self._compared(value, by))
-        return f"{self.text}: {self.measure} is {_shown(value)}{where}{against}" if met else None
+        return f"{self.text}: {self.name} is {_shown(value)}{where}{against}" if met else None
 
     @staticmethod
     def _compared(value: Interval, by: By) -> tuple[float, ...]:
@@ -88,7 +91,7 @@ class Condition:
 
 def known_measures() -> list[str]:
     """The names that conditions may use."""
-    return list(dict.fromkeys([*catalogue(), *ALIASES]))
+    return list(dict.fromkeys([*known(), *ALIASES]))
 
 
 def parse_conditions(texts: Sequence[str], by: str, *, ood: bool) -> list[Condition]:
@@ -98,7 +101,9 @@ def parse_conditions(texts: Sequence[str], by: str, *, ood: bool) -> list[Condit
     conditions = [Condition.parse(text) for text in texts]
     for condition in conditions:
         if condition.needs_ood and not ood:
-            raise InputError(f"condition {condition.text!r} is about OOD data; give some with --ood")
+            raise InputError(
+                f"condition {condition.text!r} is about OOD data; give some with --ood (in Python, ood=...)"
+            )
     return conditions
 
 

@@ -22,6 +22,7 @@ READERS: dict[str, type[CsvTable] | type[ParquetTable] | type[NpzTable]] = {
     ".parquet": ParquetTable,
     ".npz": NpzTable,
 }
+FILES = (CsvTable, ParquetTable, NpzTable)
 
 
 def is_table(source: Any) -> bool:
@@ -124,6 +125,17 @@ def _ood(source: Any, name: str, role: str | None) -> Table:
         return open_table(source, name)
     kind, values = ("logits", source) if role == "logits" else forecast_array(source, "probabilities")
     return ArrayTable({kind: values}, name)
+
+
+def depth(values: Any) -> int:
+    """How many indices lead to a single value: of arrays and frames their dimensions, of lists those inside as well.
+
+    >>> depth([[1, 2], [3, 4]]), depth(["a", "b"])
+    (2, 1)
+    """
+    if hasattr(values, "ndim"):
+        return int(values.ndim)
+    return 1 + depth(values[0]) if isinstance(values, list | tuple) and values else 0
 
 
 def _is_matrix(source: Any) -> bool:

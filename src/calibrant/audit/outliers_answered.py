@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from calibrant.audit.paired import Bench, Paired
 from calibrant.audit.rejected import threshold_of
 from calibrant.audit.sample import Sample
 from calibrant.calibrators.choosing import fold_numbers, splits
+from calibrant.calibrators.fits import FITS
 from calibrant.evaluation import Resampling
 from calibrant.metrics.functional import Array
 
@@ -46,6 +48,20 @@ def outlier_scores(sample: Sample) -> dict[str, Array]:
         scores["energy"] = -top - np.log(np.exp(sample.logits - top[:, None]).sum(1))
         scores["max_logit"] = -top
     return {**scores, **sample.scores}
+
+
+def recalibration_of(sample: Sample, *, by_class: bool) -> tuple[Sample, str]:
+    """What is recalibrated beside outliers, and how: the classes by a temperature, or a confidence alone."""
+    if by_class:
+        return sample, "temperature"
+    return replace(sample, probabilities=None, logits=None, target=None), "isotonic"
+
+
+def recalibrated_record(sample: Sample, new: Sample, *, by_class: bool) -> tuple[Array, dict[str, Array]]:
+    """The confidence (n,) of `new` rows after what was fitted to `sample`, and the outlier scores that they allow."""
+    (fitting, name), (rows, _) = (recalibration_of(one, by_class=by_class) for one in (sample, new))
+    p = FITS[name].probabilities(rows.z, FITS[name].fit(fitting.z, fitting.labels))
+    return np.minimum(p.max(1) if by_class else p[:, 1], 1), outlier_scores(rows)
 
 
 def measure_outliers(

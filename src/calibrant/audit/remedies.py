@@ -12,7 +12,9 @@ import numpy as np
 
 from calibrant import InputError
 from calibrant.audit.advice import Advice, Findings, advice_of, code_of, limits_of
-from calibrant.audit.outliers_answered import SHARES, measure_outliers
+from calibrant.audit.array_table import as_array
+from calibrant.audit.forecasts import softmax, two_columns
+from calibrant.audit.outliers_answered import SHARES, measure_outliers, recalibrated_record, recalibration_of
 from calibrant.audit.paired import Paired
 from calibrant.audit.recalibrated import LOSSES, UNCHANGED, LossParts, Recalibrations, recalibrate
 from calibrant.audit.rejected import COVERAGES, EVERYTHING, TOLERATED, measure_thresholds
@@ -22,6 +24,7 @@ from calibrant.calibrators.fits import FITS
 from calibrant.calibrators.saved import write_state
 from calibrant.evaluation import Resampling
 from calibrant.metrics import Interval
+from calibrant.predictions import Predictions
 
 FOLDS = 5
 FEWEST_ROWS = 20
@@ -75,7 +78,8 @@ class Remedies:
         parts: log loss and Brier score, each split into calibration and refinement.
         best: the calibrator to take; None where none gains measurably.
         sentences: what this means, and what cannot be told.
-        code: the command and the lines of Python that apply the best remedy.
+        code: the command and the lines of Python that apply the best calibrator and, where something beats a threshold
+            on the confidence in rejecting outliers, that.
         size: rows of the sample.
         total: rows of the table.
         limits: those of the sentences that say what cannot be told.
@@ -90,10 +94,11 @@ class Remedies:
     code: tuple[str, ...]
     size: int
     total: int
-    _sample: Sample
+    _sample: Sample = field(repr=False)
     limits: tuple[str, ...] = ()
     outliers: Mapping[str, int] = field(default_factory=dict)
     advice: Advice = field(default_factory=Advice)
+    _far: Mapping[str, Sample] = field(default_factory=dict, repr=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
@@ -109,6 +114,48 @@ class Remedies:
         except ImportError:
             raise InputError("a frame needs pandas: pip install pandas") from None
         return pd.DataFrame([row.flat() for row in self.rows])
+
+    def record(
+        self, *, probabilities: Any = None, logits: Any = None, confidence: Any = None, scores: Any = None
+    ) -> Predictions:
+        """Predictions on new inputs with the confidence recalibrated, as outliers are rejected by, and outlier scores.
+
+        Given are what the table had: `probabilities` or `logits` (N, C), or (N,) of the positive one of two classes, or
+        a `confidence` (N,); and `scores`, its columns of detectors by name.
+        """
+        if logits is not None:
+            z = two_columns(as_array("logits", logits).astype(np.float64), 0.0)
+            probabilities = softmax(z)
+        else:
+            z = None
+        if probabilities is not None:
+            p = as_array("probabilities", probabilities).astype(np.float64)
+            probabilities = np.stack([1 - p, p], 1) if p.ndim == 1 else p
+            confidence = probabilities.max(1)
+        elif confidence is None:
+            raise InputError("give probabilities, logits or a confidence")
+        level = as_array("confidence", confidence).astype(np.float64)
+        columns = {name: as_array(name, value).astype(np.float64) for name, value in (scores or {}).items()}
+        return self._record(Sample(len(level), level, probabilities=probabilities, logits=z, scores=columns))
+
+    def records(self, ood: str) -> tuple[Predictions, Predictions]:
+        """The same of the rows that were drawn from the labeled table, and from the OOD table of that name."""
+        if ood not in self._far:
+            raise InputError(f"there are no outliers called {ood!r}; there are {', '.join(self._far) or 'none'}")
+        far = self._far[ood]
+        inside = (
+            self._sample if far.probabilities is not None else replace(self._sample, probabilities=None, logits=None)
+        )
+        return self._record(inside), self._record(far)
+
+    def _record(self, sample: Sample) -> Predictions:
+        import torch
+
+        by_class = self._sample.by_class and sample.probabilities is not None
+        confidence, scores = recalibrated_record(self._sample, sample, by_class=by_class)
+        predicted = sample.probabilities.argmax(1) if sample.probabilities is not None else np.zeros(len(sample), int)
+        columns = {name: torch.from_numpy(values) for name, values in scores.items()}
+        return Predictions(torch.from_numpy(confidence), torch.from_numpy(predicted), scores=columns)
 
     def write_calibrator(self, path: str | Path) -> Path:
         """Fit the best calibrator to the whole sample and write it to the JSON file `path`.
@@ -133,6 +180,8 @@ def measure_remedies(
     bins: int = 15,
     folds: int = FOLDS,
     command: str | None = "calibrant audit predictions.csv",
+    call: str = 'audit("predictions.csv", "outliers.csv")',
+    given: str | None = None,
 ) -> Remedies:
     """Measure by cross-fitting what each remedy would gain.
 
@@ -143,6 +192,8 @@ def measure_remedies(
         bins: of the ECE.
         folds: of the cross-fitting.
         command: the audit as a command line, for `code`; None: it was called from Python.
+        call: the same in Python, for what the command line cannot do.
+        given: what the sample was made of: "score" or "log odds" of one of two classes, or by default what it holds.
     """
     how = resampling or Resampling()
     if len(sample) < FEWEST_ROWS:
@@ -155,16 +206,18 @@ def measure_remedies(
     kept = measure_thresholds(sample, how, folds=folds)
     rows += _threshold_rows(kept)
     parts = tuple(changed.parts(measure) for measure in LOSSES)
-    sizes = {name: len(other) for name, other in (far or {}).items()}
-    found = Findings(sample, best, changed, parts, kept, {}, sizes)
+    found = Findings(sample, best, changed, parts, kept, {}, far or {})
     for name, other in (far or {}).items():
         found.outliers[name] = _measure_far(sample, other, changed, how, folds)
         rows += _outlier_rows(name, found.outliers[name][0])
     limits, advice = tuple(limits_of(found)), advice_of(found)
     told = (*advice.first, *advice.more, *advice.rest, *limits)
+    usual = "probabilities" if sample.by_class else "confidence"
+    given = given or ("logits" if sample.by_class and sample.logits is not None else usual)
+    code = tuple(code_of(found, command, call, given))
     return Remedies(
-        tuple(rows), parts, best, told, tuple(code_of(found, command)), len(sample), sample.total, sample, limits,
-        sizes, advice,
+        tuple(rows), parts, best, told, code, len(sample), sample.total, sample, limits,
+        {name: len(other) for name, other in found.far.items()}, advice, found.far,
     )  # fmt: skip
 
 
@@ -212,9 +265,7 @@ def _measure_far(
 ) -> tuple[Paired, str, tuple[str, ...]]:
     """Beside the confidence after temperature scaling or, of a confidence only, after isotonic regression."""
     both = sample.by_class and far.probabilities is not None
-    name = "temperature" if both else "isotonic"
-    if not both:
-        sample, far = (replace(part, probabilities=None, logits=None, target=None) for part in (sample, far))
+    (sample, name), (far, _) = (recalibration_of(part, by_class=both) for part in (sample, far))
     z, y = sample.z, sample.labels
     fold = fold_numbers(len(z), folds, how.seed)
     inside = changed.probabilities[name] if both else cross_fitted(FITS[name], z, y, fold)

@@ -77,7 +77,7 @@ def command(
             "--fail-if",
             metavar="CONDITION",
             help="Exit with code 3 if MEASURE[@COVERAGE] (<, <=, > or >=) NUMBER[%] holds; repeatable. Measures are"
-            " those of --json: ece, accuracy, auroc, ..., and error.",
+            " those of --json: ece, accuracy, brier, auroc, ..., and error.",
         ),
     ] = None,
     fail_by: Annotated[
@@ -159,6 +159,8 @@ def command(
 def _print(found: AuditResult) -> None:
     output.print_lines("", *found.diagnosis)
     output.print_results(found.rows)
+    if found.scores is not None:
+        output.print_lines(found.scores.sentence(found.rows[0]))
     if found.breakdown is not None and found.breakdown.sentences:
         output.print_lines("", "Where", *found.breakdown.sentences)
     if found.remedies is not None:

@@ -180,26 +180,23 @@ def classwise_calibration_error(probabilities: Any, labels: Any, bins: int = 15)
     >>> classwise_calibration_error([[0.9, 0.1], [0.2, 0.8]], [0, 0], bins=2)
     0.45
     """
+    from scipy.sparse import csr_array
+
     p, target = probabilities_and_labels(probabilities, labels)
     value = array(p)
-    index = indices(bin_index(p, checked_bins(bins)))
+    (n, classes), rows = value.shape, np.arange(len(value))
+    cell = indices(bin_index(p, checked_bins(bins))) + bins * np.arange(classes)
+    residual = -value
+    residual[rows, target] += 1
+    ends = np.arange(0, n * classes + 1, classes)
+    table = csr_array((residual.ravel(), cell.ravel(), ends), shape=(n, classes * bins)).T.tocsr()
 
-    def gaps(weights: Array, c: int) -> Array:
-        return bin_sums(index[:, c], weights * ((target == c) - value[:, c]), bins)
+    def gaps(weights: Array) -> Array:
+        """(R, C bins): of each class and bin, the weighted sum of [y = c] - p_c, divided by C and the total weight."""
+        return divide(np.asarray(table @ weights.T).T / classes, weights.sum(1)[:, None])
 
-    def under(weights: Array) -> Array:
-        total = np.zeros(len(weights))
-        for c in range(value.shape[1]):
-            total += np.abs(gaps(weights, c)).sum(1)
-        return divide(total / value.shape[1], weights.sum(1))
-
-    def all_gaps(weights: Array) -> Array:
-        joined = np.concatenate([gaps(weights, c) for c in range(value.shape[1])], axis=1)
-        return divide(joined / value.shape[1], weights.sum(1)[:, None])
-
-    right = (value.argmax(1) == target).astype(np.float64)
-    reach = lipschitz_reach(right, 2 / value.shape[1])
-    return Functional((len(value),), under, terms=absolute_terms(all_gaps), reach=reach)
+    reach = lipschitz_reach((value.argmax(1) == target).astype(np.float64), 2 / classes)
+    return Functional((n,), lambda weights: np.abs(gaps(weights)).sum(1), terms=absolute_terms(gaps), reach=reach)
 
 
 def binner(confidence: Any, bins: int, binning: Binning) -> Callable[[Array], Indices]:
