@@ -129,7 +129,7 @@ class Predictor(nn.Module):
                 run = partial(self._run, self.ensemble.callables(self.feature_layer))
                 return decide_early(early, self.rule, run, inputs, total, threshold)
             with _explained(inputs):
-                outputs = list(self.ensemble.outputs(inputs, self.feature_layer))
+                outputs = self.ensemble.outputs(inputs, self.feature_layer)
             logits, extra = zip(*(self.rule.member_outputs(k, *output) for k, output in enumerate(outputs)))
         return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
 

@@ -19,7 +19,7 @@ from calibrant.adapters.compiled import usable
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.trees import move_to
 from calibrant.adapters.unpacking import class_indices, inputs_of, split_batch
-from calibrant.posteriors.batched import Outputs, agrees, batched, is_small
+from calibrant.posteriors.batched import Outputs, batched, confirmed, is_small
 from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key
 from calibrant.posteriors.sharing import SharedRun
 from calibrant.posteriors.substitution import Substitution
@@ -111,8 +111,8 @@ class Ensemble(nn.Module):
         tap, place = FeatureTap(self.shared, feature_layer), Substitution(self.shared, self.members.names)
         return lambda k: Member(place.module, self._weights(k), tap, self._note, place)
 
-    def outputs(self, x: Any, feature_layer: str | None = None) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Logits (B, C) and features (B, D) or None of one member after another.
+    def outputs(self, x: Any, feature_layer: str | None = None) -> Outputs:
+        """Logits (B, C) and features (B, D) or None of each member.
 
         Layers up to the first tensor that differs are run once. A small batch goes through all members in one pass.
         """
@@ -124,21 +124,17 @@ class Ensemble(nn.Module):
 
         if self._in_one_pass(x) and self._batches:
             try:
-                outputs = together()
-            except Exception:  # another path than that of the batch it was tried with
-                self._batches = False
-            else:
-                yield from outputs
-                return
-        shared, tried = self._shared_run(x), self._in_one_pass(x) and self._batches is None
-        outputs = []
-        for k in range(total):
-            output = (member_of(k) if k else first)(x, shared)
-            outputs += [output] if tried else []
-            yield output
+                return together()
+            except Exception:  # a wrong input, or one that takes another path: member by member says so, or answers
+                pass
+        shared = self._shared_run(x)
+        outputs = [(member_of(k) if k else first)(x, shared) for k in range(total)]
         self._learn(shared)
-        if tried:
-            self._batches = agrees(together, outputs)
+        if self._batches is None and self._in_one_pass(x):
+            again = confirmed(together, outputs)
+            self._batches = again is not None
+            outputs = again or outputs  # by the path of the calls to come: an input is always answered alike
+        return outputs
 
     def forward(self, x: Any) -> Tensor:
         """Logits (K, B, C)."""
