@@ -69,12 +69,11 @@ def simulate(center: Tensor, spread: float, error: float, threshold: float, seed
     logits = torch.stack([odds, torch.zeros_like(odds)], -1)
     rule = DecisionRule(20, None, None, threshold, "confidence", None)
 
-    def run(k: int, some: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = logits[k, some[:, 0].long()]
+    def run(k: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = logits[k, rows]
         return chosen, chosen.new_empty(len(chosen), 0)
 
-    inputs = torch.arange(len(center))[:, None]
-    early = decide_early(EarlyStopping(error=error), rule, run, inputs, 20, threshold)
+    early = decide_early(EarlyStopping(error=error), rule, run, torch.arange(len(center)), 20, threshold)
     full = rule.decide(logits, logits.new_empty(*logits.shape[:2], 0), threshold)
     differs = (early.predicted != full.predicted) | (early.accepted != full.accepted)
     return float(differs.double().mean()), early.mean_members
@@ -151,6 +150,78 @@ def test_equal_members_stop_at_once_and_broken_inputs_never() -> None:
     assert not early.accepted[4]
     one = predictor(x[:1], early=EarlyStopping(min_members=5))
     assert one.members.tolist() == [5]
+
+
+class Counted(nn.Module):
+    """Notes how many rows it was given, and leaves them as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.rows = nn.Parameter(torch.ones(4)), list[int]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows.append(len(x))
+        return x * self.weight
+
+
+def with_a_head(*head: nn.Module) -> tuple[Predictor, list[int]]:
+    """Twenty members of which only the head differs, and how many rows the layers before it are run on."""
+    torch.manual_seed(0)
+    net = nn.Sequential(Counted(), nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.Sequential(*head))
+    ensemble = MeanField(net, init_std=0.05, bayesian=lambda name, owner: name.startswith("4.")).sample(20)
+    predictor = Predictor(ensemble, threshold=0.5)
+    return predictor, predictor.ensemble.module[0].rows
+
+
+def test_where_all_members_cost_about_one_they_are_all_used() -> None:
+    predictor, rows = with_a_head(nn.Linear(64, 3))
+    x = 3 * torch.randn(200, 4)
+    full = predictor(x)
+    for decision in (predictor(x, early=EarlyStopping()), predictor.predict(x.split(50), early=EarlyStopping())):
+        assert torch.equal(decision.predicted, full.predicted)
+        torch.testing.assert_close(decision.probabilities, full.probabilities)
+    rows.clear()
+    predictor(x, early=EarlyStopping())
+    assert rows == [200]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        (nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)),  # as large as what is shared
+        (nn.Unflatten(1, (1, 64)), nn.Conv1d(1, 1, 9), nn.Flatten(), nn.Linear(56, 3)),  # as expensive
+    ],
+)
+def test_layers_that_members_share_are_run_on_less_than_twice_the_rows(head: tuple[nn.Module, ...]) -> None:
+    predictor, rows = with_a_head(*head)
+    ensemble, rule, x = predictor.ensemble, predictor.rule, 3 * torch.randn(200, 4)
+    alone = [ensemble.as_callable(k)(x) for k in range(20)]
+
+    def run(k: int, some: Tensor) -> tuple[Tensor, Tensor]:
+        return rule.member_outputs(k, *(part[some].detach() for part in alone[k] if part is not None))
+
+    expected = decide_early(EarlyStopping(), rule, run, torch.arange(200), 20, 0.5)
+    assert 3 < expected.mean_members < 18
+    for _ in range(2):
+        rows.clear()
+        early = predictor(x, early=EarlyStopping())
+        assert torch.equal(early.members, expected.members)
+        torch.testing.assert_close(early.probabilities, expected.probabilities, atol=1e-5, rtol=1e-4)
+        assert torch.equal(early.predicted, expected.predicted)
+    assert sum(rows) < 400
+
+
+def test_drawn_members_are_kept_by_a_predictor_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, x = MeanField(network(0)).sample(5), torch.randn(10, 4)
+    assert not drawn.members.held
+    kept = Predictor(drawn)
+    assert kept.ensemble.members.held
+    size = 5 * 4 * sum(parameter.numel() for parameter in drawn.module.parameters())
+    for limit, held in ((size, True), (size - 1, False)):
+        monkeypatch.setattr("calibrant.deploy.predictor.KEPT", limit)
+        predictor = Predictor(drawn)
+        assert predictor.ensemble.members.held == held
+        torch.testing.assert_close(predictor(x).probabilities, kept(x).probabilities)
 
 
 def test_scores_of_averaged_features() -> None:

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from calibrant import InputError
 from calibrant.backbones import MLP
 from calibrant.deploy.estimator import CalibratedClassifier
 from calibrant.selective import SIRC, ConfidenceSelector, Selector, Trust
@@ -403,3 +404,13 @@ def test_a_trained_network_is_left_as_it_is_and_sees_its_inputs_as_they_are():
     temperature = fitted.predictor_.calibrator.temperature_
     expected = (trained(X) / temperature).softmax(-1).detach().numpy()
     np.testing.assert_allclose(fitted.predict_proba(X), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scheme", "dtype"), [("FNN", "float64"), ("BNN", "float64"), ("FNN", "float16")])
+def test_a_network_in_another_precision_is_refused_in_one_sentence(table, scheme, dtype):
+    X, y = table
+    with pytest.raises(
+        InputError, match=f"parameters in {dtype} .* inputs in float32, .*; pass module.float()"
+    ) as refused:
+        fast(mlp().to(getattr(torch, dtype)), scheme).fit(X.astype(np.float64), y)
+    assert "\n" not in str(refused.value)

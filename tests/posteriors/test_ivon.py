@@ -71,8 +71,13 @@ class Kept(nn.Module):
         return x @ self.weight.T
 
 
+@pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("fuse", FUSE)
-def test_the_gradient_of_rho_is_the_product_from_which_the_hessian_is_estimated(fuse: bool) -> None:
+def test_the_gradient_of_rho_is_the_product_from_which_the_hessian_is_estimated(
+    fuse: bool, blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if blocks:
+        monkeypatch.setattr("calibrant.posteriors.reparametrization.BLOCKS_PAY", 0)
     torch.manual_seed(0)
     module = Kept()
     q = IVON(module, init_std=0.5, fuse=fuse)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -63,8 +64,25 @@ def test_the_draw_has_the_stated_mean_and_covariance() -> None:
     assert draws.var().item() == pytest.approx(math.exp(2 * math.log(0.5)), rel=4 * math.sqrt(2 / 4000))
 
 
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the kernels, small tensors are drawn in blocks, too."""
+    monkeypatch.setattr("calibrant.posteriors.reparametrization.BLOCKS_PAY", 0)
+
+
+@pytest.mark.parametrize(("sizes", "plain"), [((400, 400), False), ((200, 200), True), ((2, 400, 300), True)])
+def test_without_the_kernels_small_tensors_are_drawn_by_plain_operations(sizes: tuple[int, ...], plain: bool) -> None:
+    """On average over all tensors: two of 160,400 numbers are large, four of 121,500 small."""
+    module = nn.Sequential(*(nn.Linear(i, o) for i, o in pairwise(sizes)))
+    q = MeanField(module, fuse=False)
+    q(torch.ones(1, sizes[0]))
+    assert (q._kl_of_draw is None) == plain
+    assert torch.isfinite(q.kl())
+
+
 @pytest.mark.parametrize("prior_mean", [0.0, 0.3, "init"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.usefixtures("in_blocks")
 def test_kl_equals_torch_distributions_with_and_without_a_draw(prior_mean: float | str, dtype: torch.dtype) -> None:
     q = MeanField(nn.Linear(300, 300), prior_std=0.2, prior_mean=prior_mean, init_std=0.05).to(dtype)
     with torch.no_grad():
@@ -91,6 +109,7 @@ def test_kl_is_zero_exactly_where_q_is_the_prior() -> None:
 @pytest.mark.parametrize("fuse", FUSE)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("prior_mean", [0.0, 0.3, "init"])
+@pytest.mark.usefixtures("in_blocks")
 def test_gradients_equal_those_of_plain_operations(
     prior_mean: float | str, fuse: bool, dtype: torch.dtype, layout: torch.memory_format
 ) -> None:
@@ -207,6 +226,7 @@ def test_autocast_draws_in_full_precision_and_trains(kind: str) -> None:
 
 
 @pytest.mark.parametrize("fuse", FUSE)
+@pytest.mark.usefixtures("in_blocks")
 def test_functional_transforms_over_inputs_and_over_parameters(fuse: bool) -> None:
     q = MeanField(nn.Linear(4, 3), init_std=1e-6, fuse=fuse)
     x = torch.randn(4)
@@ -217,6 +237,7 @@ def test_functional_transforms_over_inputs_and_over_parameters(fuse: bool) -> No
 
 
 @pytest.mark.parametrize("fuse", FUSE)
+@pytest.mark.usefixtures("in_blocks")
 def test_a_posterior_on_the_cpu_ignores_another_default_device(fuse: bool) -> None:
     q, x = MeanField(nn.Linear(4, 3), fuse=fuse), torch.randn(2, 4)
     with torch.device("meta"):

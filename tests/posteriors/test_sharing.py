@@ -340,6 +340,26 @@ def test_small_batches_go_through_all_members_in_one_pass(kind: str, head: bool)
         torch.testing.assert_close(ensemble(large), alone(ensemble, large), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("head", "count"), [(False, 1), (True, 1), (True, 200)])
+def test_the_same_input_has_the_same_bytes_at_every_call(head: bool, count: int) -> None:
+    net = build("cnn-8", (3, 8, 8), 5).eval()
+    ensemble, x = sampled(net, *(["head."] if head else [])), torch.rand(count, 3, 8, 8)
+    with torch.no_grad():
+        first, *others = (ensemble(x) for _ in range(3))
+    assert ensemble._batches
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_a_wrong_input_does_not_end_the_single_pass() -> None:
+    ensemble, x = sampled(build("mlp-16", (1, 8, 8), 5).eval()), torch.rand(1, 1, 8, 8)
+    with torch.no_grad():
+        before = ensemble(x)
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            ensemble(torch.rand(1, 1, 9, 9))
+        assert ensemble._batches
+        assert torch.equal(ensemble(x), before)
+
+
 def test_what_cannot_be_run_in_one_pass_is_run_member_by_member() -> None:
     def by_value(net: Strange, x: Tensor) -> Tensor:
         return net.head(net.trunk(x)) * (2.0 if net.head.weight.sum() > 0 else -1.0)

@@ -109,6 +109,9 @@ def test_a_fit_is_extrapolated_from_one_and_two_epochs(tmp_path: Path, monkeypat
     monkeypatch.setattr(posterior_cost, "_timed", None)
     measure_costs(lab)
     assert cost_path(lab).read_bytes() == written
+    monkeypatch.setattr(posterior_cost, "COSTS", posterior_cost.COSTS + 1)
+    with pytest.raises(TypeError):  # measured anew: the code costs something else
+        measure_costs(lab)
 
 
 def test_memory_is_the_growth_at_the_peak() -> None:

@@ -324,6 +324,17 @@ def test_the_family_in_the_documentation_trains_as_written(data: TrainingData) -
     assert not torch.equal(model.average.module.head.weight, model.module.module.head.weight)
 
 
+@every_family
+def test_a_network_that_is_left_as_it_is_becomes_an_ensemble(family: str) -> None:
+    X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
+    classifier = CalibratedClassifier(network, "BNN", posterior=family, members=4, overrides=["fit.epochs=0"])
+    ensemble = classifier.fit(X, X[:, 0] > 0).predictor_.ensemble
+    with torch.no_grad():
+        logits = ensemble(X)
+    assert torch.equal(logits[0], logits[1]) == (family == "swag"), "which has no spread before its first iterate"
+
+
 @pytest.mark.parametrize(
     ("family", "drawn", "epochs"),
     [("mc_dropout", "module.2.dropout.mask", 5), ("swag", "module.0.weight", 20), ("laplace", "module.2.weight", 20)],

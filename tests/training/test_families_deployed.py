@@ -57,6 +57,24 @@ def test_rules_are_fitted_behind_a_family_and_are_saved_with_its_members(space: 
         assert torch.equal(again.probabilities, decision.probabilities)
 
 
+@pytest.mark.parametrize("family", ["swag", "laplace", "ivon", "deep_ensemble"])
+def test_the_onnx_file_of_a_family_decides_the_same(family: str, data: TrainingData, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    space = families.workspace(data, None, *RUNS[family], "calibrator.name=temperature", "rule.name=trust")
+    predictor, inputs = predictor_of(space, "BNN", space.selection("BNN")), data.validation.take(torch.arange(50))[0]
+    predictor.export(tmp_path / "predictor.onnx", inputs[:2])
+    session = onnxruntime.InferenceSession(tmp_path / "predictor.onnx", providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, map(torch.from_numpy, session.run(None, {"x": inputs.numpy()}))))
+    decision = predictor(inputs)
+    torch.testing.assert_close(found["acceptance"], decision.acceptance, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found["probabilities"], decision.probabilities, rtol=0, atol=1e-5)
+    assert torch.equal(found["predicted"], decision.predicted)
+    clear = (decision.acceptance - predictor.threshold).abs() > 1e-5
+    assert torch.equal(found["accepted"][clear], decision.accepted[clear])
+
+
 def test_early_stopping_settles_on_the_decisions_of_all_members(space: Workspace) -> None:
     predictor = predictor_of(space, "BNN", space.selection("BNN")).at_coverage(0.6)
     inputs = space.data.validation.take(torch.arange(100))[0]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant import InputError
-from calibrant.adapters.trees import take_rows
 from calibrant.predictions import Decision
 from calibrant.selective.rule import DecisionRule
 
@@ -98,19 +96,18 @@ def _logit(gate: Tensor) -> Tensor:
     return gate.clamp(_EDGE, 1 - _EDGE).logit()
 
 
-RunMember = Callable[[int, Any], tuple[Tensor, Tensor]]
+RunMember = Callable[[int, Tensor], tuple[Tensor, Tensor]]
 
 
 def decide_early(
-    early: EarlyStopping, rule: DecisionRule, run: RunMember, inputs: Any, total: int, threshold: float
+    early: EarlyStopping, rule: DecisionRule, run: RunMember, still: Tensor, total: int, threshold: float
 ) -> Decision:
-    """Decisions on `inputs` (B, ...), each from as many of the `total` members as it needs.
+    """Decisions on the inputs numbered by `still`, 0 to B - 1, each from as many of the `total` members as it needs.
 
-    `run(k, some)` evaluates member k on the inputs that are still open, as `DecisionRule.member_outputs` returns it.
+    `run(k, rows)` evaluates member k on the rows that are still open, as `DecisionRule.member_outputs` returns it.
     """
     members = early.order(total)
-    logits, extra = (part[None] for part in run(members[0], inputs))
-    still = torch.arange(logits.shape[1], device=logits.device)
+    logits, extra = (part[None] for part in run(members[0], still))
     decided, order = [], []
     for seen in range(1, total + 1):
         done = _done(early, rule, logits, extra, total, threshold)
@@ -120,7 +117,7 @@ def decide_early(
             still, logits, extra = still[~done], logits[:, ~done], extra[:, ~done]
         if len(still) == 0:
             break
-        more_logits, more_extra = run(members[seen], take_rows(inputs, still))
+        more_logits, more_extra = run(members[seen], still)
         logits, extra = torch.cat([logits, more_logits[None]]), torch.cat([extra, more_extra[None]])
     return Decision.concatenate(decided)[torch.cat(order).argsort()]
 

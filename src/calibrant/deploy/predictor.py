@@ -22,7 +22,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.deploy.early import EarlyStopping, decide_early
 from calibrant.detectors import OutlierScores
 from calibrant.posteriors.ensemble import Ensemble
-from calibrant.posteriors.members import Member
+from calibrant.posteriors.open_rows import OpenRows
 from calibrant.predictions import Decision
 from calibrant.selective import BaseSelector, Certificate, DecisionRule, Threshold, Trust, threshold_for_coverage
 
@@ -30,11 +30,15 @@ if TYPE_CHECKING:
     from calibrant.deploy.backbone import Backbone
 
 
+KEPT = 2**28  # bytes
+
+
 class Predictor(nn.Module):
     """`predictor(x)` decides on a batch of raw inputs: a label with its confidence, and whether to answer at all.
 
     Args:
-        ensemble: the members; a deterministic network is `Ensemble.of(module)`.
+        ensemble: the members; a deterministic network is `Ensemble.of(module)`. Members that are drawn on demand are
+            kept in memory if all of them take at most `KEPT` bytes.
         calibrator: a fitted calibrator of the members' mean probabilities, such as `TemperatureScaling`; without one
             they stay as they are. The selector must have been fitted to confidences that went through the same one.
         outliers: fitted outlier scores. Fitted to one network while the ensemble has several members, they score the
@@ -85,7 +89,7 @@ class Predictor(nn.Module):
             threshold = certificate.threshold
         self.certificate = certificate
         FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
-        self.ensemble, self.feature_layer, self.backbone = ensemble, feature_layer, backbone
+        self.ensemble, self.feature_layer, self.backbone = ensemble.stored(KEPT), feature_layer, backbone
         self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes, calibrator)
         self._lock = threading.Lock()
         self.eval()
@@ -121,15 +125,17 @@ class Predictor(nn.Module):
         tokenizer's.
 
         With a transform, inputs are whatever that takes: images of any size, for an `ImageTransform`.
-        With `early`, members are evaluated one after another and each input stops when its decision is settled.
+        With `early`, members are evaluated one after another and each input stops when its decision is settled, unless
+        all of them together cost about one, as with a Bayesian head.
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
         with self._lock:
-            if early is not None:
-                run = partial(self._run, self.ensemble.callables(self.feature_layer))
-                return decide_early(early, self.rule, run, inputs, total, threshold)
             with _explained(inputs):
-                outputs = list(self.ensemble.outputs(inputs, self.feature_layer))
+                if early is not None and not self.ensemble.cost_one(inputs):
+                    rows = OpenRows(self.ensemble, inputs, self.feature_layer)
+                    run = partial(self._run, rows)
+                    return decide_early(early, self.rule, run, rows.all_rows, total, threshold)
+                outputs = self.ensemble.outputs(inputs, self.feature_layer)
             logits, extra = zip(*(self.rule.member_outputs(k, *output) for k, output in enumerate(outputs)))
         return self.rule.decide(torch.stack(logits), torch.stack(extra), threshold)
 
@@ -190,11 +196,9 @@ class Predictor(nn.Module):
 
         return export(self, path, example)
 
-    def _run(self, member: Callable[[int], Member], k: int, inputs: Any) -> tuple[Tensor, Tensor]:
-        """What member k says about `inputs`: logits (B, C), and what else is averaged over members (B, E)."""
-        with _explained(inputs):
-            logits, features = member(k)(inputs)
-        return self.rule.member_outputs(k, logits, features)
+    def _run(self, member: OpenRows, k: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What member k says about `rows`: logits (b, C), and what else is averaged over members (b, E)."""
+        return self.rule.member_outputs(k, *member(k, rows))
 
     def inputs(self, x: Any) -> Any:
         """`x` transformed and checked, on the device and, if it is floating point, in the dtype of the networks."""

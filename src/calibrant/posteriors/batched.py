@@ -43,15 +43,16 @@ def batched(
     return list(zip(parts[0], parts[1] if features_too else [None] * len(parts[0])))
 
 
-def agrees(call: Callable[[], Outputs], wanted: Outputs) -> bool:
-    """Whether `call`, which runs the members in one pass, works without a warning and gives what `wanted` holds."""
+def confirmed(call: Callable[[], Outputs], wanted: Outputs) -> Outputs | None:
+    """What `call`, which runs the members in one pass, gives; None where it warns, fails or differs from `wanted`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             found = call()
     except Exception:
-        return False
-    return all(_close(a, b) for pair in zip(found, wanted) for a, b in zip(*pair)) and len(found) == len(wanted)
+        return None
+    alike = all(_close(a, b) for pair in zip(found, wanted) for a, b in zip(*pair)) and len(found) == len(wanted)
+    return found if alike else None
 
 
 def _close(found: Tensor | None, wanted: Tensor | None) -> bool:

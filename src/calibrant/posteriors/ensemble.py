@@ -7,6 +7,7 @@ ensemble of one.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from calibrant.adapters.compiled import usable
 from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.trees import move_to
 from calibrant.adapters.unpacking import class_indices, inputs_of, split_batch
-from calibrant.posteriors.batched import Outputs, agrees, batched, is_small
+from calibrant.posteriors.batched import Outputs, batched, confirmed, is_small
 from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key
 from calibrant.posteriors.sharing import SharedRun
 from calibrant.posteriors.substitution import Substitution
@@ -54,6 +55,7 @@ class Ensemble(nn.Module):
         self._shares: bool | None = None  # whether members have layers in common; None: not tried yet
         self._batches: bool | None = None  # whether they can be run in one pass
         self._differs_little = False  # whether only a few cheap operations differ
+        self._cheap = False  # whether all members cost about as much as one
         self.eval()
 
     @classmethod
@@ -111,8 +113,8 @@ class Ensemble(nn.Module):
         tap, place = FeatureTap(self.shared, feature_layer), Substitution(self.shared, self.members.names)
         return lambda k: Member(place.module, self._weights(k), tap, self._note, place)
 
-    def outputs(self, x: Any, feature_layer: str | None = None) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Logits (B, C) and features (B, D) or None of one member after another.
+    def outputs(self, x: Any, feature_layer: str | None = None) -> Outputs:
+        """Logits (B, C) and features (B, D) or None of each member.
 
         Layers up to the first tensor that differs are run once. A small batch goes through all members in one pass.
         """
@@ -124,21 +126,17 @@ class Ensemble(nn.Module):
 
         if self._in_one_pass(x) and self._batches:
             try:
-                outputs = together()
-            except Exception:  # another path than that of the batch it was tried with
-                self._batches = False
-            else:
-                yield from outputs
-                return
-        shared, tried = self._shared_run(x), self._in_one_pass(x) and self._batches is None
-        outputs = []
-        for k in range(total):
-            output = (member_of(k) if k else first)(x, shared)
-            outputs += [output] if tried else []
-            yield output
-        self._learn(shared)
-        if tried:
-            self._batches = agrees(together, outputs)
+                return together()
+            except Exception:  # a wrong input, or one that takes another path: member by member says so, or answers
+                pass
+        shared = self.shared_run(x)
+        outputs = [(member_of(k) if k else first)(x, shared) for k in range(total)]
+        self.learn(shared)
+        if self._batches is None and self._in_one_pass(x):
+            again = confirmed(together, outputs)
+            self._batches = again is not None
+            outputs = again or outputs  # by the path of the calls to come: an input is always answered alike
+        return outputs
 
     def forward(self, x: Any) -> Tensor:
         """Logits (K, B, C)."""
@@ -161,9 +159,12 @@ class Ensemble(nn.Module):
                 own[name].copy_(value)
         return module
 
-    def stored(self) -> Ensemble:
-        """The same ensemble with all members in memory: faster for small batches, K times the weights."""
-        if self.members.held:
+    def stored(self, limit: float = math.inf) -> Ensemble:
+        """The same ensemble with all members in memory: faster for small batches, K times the weights that differ.
+
+        It stays as it is where these would take more than `limit` bytes.
+        """
+        if self.members.held or len(self) * sum(tensor.nbytes for tensor in self._weights(0).values()) > limit:
             return self
         kept = Ensemble(copy.deepcopy(self.module), StoredMembers(self.stacked(), len(self)))
         kept.one_logit = self.one_logit
@@ -215,16 +216,24 @@ class Ensemble(nn.Module):
             (is_small(x) or self._differs_little) and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
         )
 
-    def _shared_run(self, x: Any) -> SharedRun | None:
+    def shared_run(self, x: Any) -> SharedRun | None:
         """What runs the layers that all members have in common once, for the batch `x`; None where there are none."""
         if self.shared is None or len(self) == 1 or self._shares is False or torch.compiler.is_compiling():
             return None
         return SharedRun(self.shared, self.members.names, x)
 
-    def _learn(self, shared: SharedRun | None) -> None:
-        if shared is not None:
-            flat = all(tensor.dim() <= 3 for tensor in self.members.parameters())  # (K, ...): no convolutions
-            self._shares, self._differs_little = shared.useful, bool(shared.useful) and flat and shared.own <= FEW
+    def cost_one(self, x: Any) -> bool:
+        """Whether all members together cost about as much as one, tried with the first batch `x`."""
+        return len(self) > 1 and self._found_to_share((x,), self.callables()) and self._cheap
+
+    def learn(self, shared: SharedRun | None) -> None:
+        """Note what was seen while `shared` ran the first member."""
+        if shared is None:
+            return
+        flat = all(tensor.dim() <= 3 for tensor in self.members.parameters())  # (K, ...): no convolutions
+        self._shares, self._differs_little = shared.useful, bool(shared.useful) and flat and shared.own <= FEW
+        size = sum(parameter.numel() for parameter in self.module.parameters())
+        self._cheap = self._differs_little and len(self) * shared.own_weights <= size
 
     def _here(self, x: Any) -> Any:
         """`x` on the device of the ensemble."""
@@ -239,15 +248,16 @@ class Ensemble(nn.Module):
         Members that have layers in common are kept in memory, too: what is drawn is only where they differ.
         """
         member_of = self.callables(feature_layer)
-        if self.members.held or self._found_to_share(loader, member_of):
+        first = None if self.members.held else next(iter(loader), None)
+        if self.members.held or self._found_to_share(first, member_of):
             members = [member_of(k) for k in range(len(self))]
             for position, batch in enumerate(loader):
                 x, y = split_batch(batch)
                 x = self._here(x)
-                shared = self._shared_run(x)
+                shared = self.shared_run(x)
                 for k, member in enumerate(members):
                     yield k, position, *member(x, shared), y
-                self._learn(shared)
+                self.learn(shared)
             return
         for k in range(len(self)):
             member = member_of(k)
@@ -255,18 +265,17 @@ class Ensemble(nn.Module):
                 x, y = split_batch(batch)
                 yield k, position, *member(self._here(x)), y
 
-    def _found_to_share(self, loader: Iterable[Any], member_of: Callable[[int], Member]) -> bool:
+    def _found_to_share(self, batch: Any, member_of: Callable[[int], Member]) -> bool:
         """Whether the members have layers in common, tried with the first batch where that is possible at all."""
-        batch = next(iter(loader), None)
         if (
             self._shares is None
             and batch is not None
             and set(dict(self.module.named_parameters())) - set(self.members.names)
         ):
             x = self._here(split_batch(batch)[0])
-            shared = self._shared_run(x)
+            shared = self.shared_run(x)
             member_of(0)(x, shared)
-            self._learn(shared)
+            self.learn(shared)
         return bool(self._shares)
 
 

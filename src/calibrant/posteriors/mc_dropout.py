@@ -12,12 +12,16 @@ network, a function of its input alone: what it says of an input does not depend
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant import InputError
 from calibrant.adapters.compiled import usable
+from calibrant.adapters.unpacking import split_batch
 from calibrant.posteriors.base import Posterior
 from calibrant.posteriors.dropout_layers import FreshDropout, UnitMask, dropout_layers, replaced, with_dropout
 from calibrant.posteriors.ensemble import Ensemble
@@ -38,7 +42,7 @@ class MCDropout(Posterior):
         before_last: put dropout before the last linear layer (in the order of `module.named_modules()`) of a network
             that has none, with `rate`, or 0.1 if that is None.
 
-    The sizes of dropout layers are learned from the first batch, so members can be sampled after it.
+    The sizes of dropout layers are learned from the first batch, or by `finish`, so members can be sampled after it.
 
     >>> q = MCDropout(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2)))
     >>> q(torch.ones(5, 3)).shape, q.sample(20)(torch.ones(5, 3)).shape
@@ -55,11 +59,22 @@ class MCDropout(Posterior):
             module = replaced(module, layer, FreshDropout(name, layer, rate))
         super().__init__(module)
 
+    @torch.no_grad()
+    def finish(self, batches: Iterable[Any]) -> None:
+        """Run one batch where none was run yet, so that the sizes of the dropout layers are known."""
+        if self._ran():
+            return
+        was_training = self.module.training
+        self.module.eval()
+        for batch in islice(batches, 1):
+            self(split_batch(batch)[0])
+        self.module.train(was_training)
+
     def sample(self, n: int, seed: int = 0) -> Ensemble:
         """`n` members with a mask of their own each; the same seed gives the same masks on every device."""
         check_count(n)
-        layers = [(name, m) for name, m in self.module.named_modules() if isinstance(m, FreshDropout)]
-        if not any(int(layer.units) for _, layer in layers):
+        layers = self._layers()
+        if not self._ran():
             raise InputError("the sizes of the dropout layers are not known yet: run the posterior on a batch first")
         module, stacked = copy.deepcopy(self.module), dict[str, Tensor]()
         like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
@@ -71,6 +86,12 @@ class MCDropout(Posterior):
                 masks = torch.stack([draw_mask(units, layer.rate, seed, k, name) for k in range(n)])
                 stacked[f"{name}.mask"] = masks.to(like)
         return Ensemble(module, StoredMembers(stacked, n))
+
+    def _layers(self) -> list[tuple[str, FreshDropout]]:
+        return [(name, layer) for name, layer in self.module.named_modules() if isinstance(layer, FreshDropout)]
+
+    def _ran(self) -> bool:
+        return any(int(layer.units) for _, layer in self._layers())
 
 
 def draw_mask(units: int, rate: float, seed: int, k: int, name: str) -> Tensor:

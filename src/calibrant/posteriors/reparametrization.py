@@ -11,8 +11,8 @@ With G = dL/dtheta and g = dL/dKL the gradients are
 
 so that neither the noise nor a second set of gradients has to be kept. A network with wide layers and small batches
 spends its time on moving parameters through memory: on a CPU both directions are therefore one pass each by the kernels
-of `native`, or where these cannot be built, few operations in place. Elsewhere, and under `torch.compile`, which fuses
-by itself, plain operations do the same.
+of `native`, or where these cannot be built and the tensors are large, few operations in place. Elsewhere, and under
+`torch.compile`, which fuses by itself, plain operations do the same.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from calibrant.posteriors.native.draw import NativeDrawWithKL
 from calibrant.posteriors.noise import SQRT2, fill_unscaled_normal, random_bits
 
 _BLOCK = 1 << 20  # large: every operation on a block wakes the threads
+BLOCKS_PAY = 3 << 14
+"""Numbers per tensor, on average, from which on blocks are faster than plain operations (docs/posterior.md)."""
 
 
 def gaussian_kl(mean: Tensor, rho: Tensor, prior_mean: Tensor | float, prior_std: float) -> Tensor:
@@ -56,16 +58,19 @@ def draw_all(
 ) -> tuple[list[Tensor], Tensor | None]:
     """Draw every tensor of theta; beside them their summed KL if it came for free, else None.
 
-    On the CPU in blocks, or in float32 by the kernels of `native`, unless `fuse` is False: True where they cannot be
-    built is an error, None does without them. Elsewhere, under `torch.compile` and under the transforms of
-    `torch.func`, in plain operations.
+    On the CPU in float32 by the kernels of `native`, unless `fuse` is False: True where they cannot be built is an
+    error, None does without them, in blocks if the tensors are large. Small tensors, those elsewhere, under
+    `torch.compile` and under the transforms of `torch.func`, in plain operations.
     """
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if traced or not dense_alike(means, rhos, prior_means):
+    small = sum(mean.numel() for mean in means) < BLOCKS_PAY * len(means)
+    plain = traced or (small and not _wanted(fuse)) or not dense_alike(means, rhos, prior_means)
+    kernels = not plain and fused(fuse, means, rhos, prior_means)
+    if plain or (small and not kernels):
         return [draw(mean, rho) for mean, rho in zip(means, rhos)], None
     apply: Any
     sources: Sequence[Any]  # of the noise
-    if fused(fuse, means, rhos, prior_means):
+    if kernels:
         apply, sources = NativeDrawWithKL.apply, torch.randint(2**63 - 1, (len(means),), device="cpu").tolist()
     else:
         apply, sources = _DrawWithKL.apply, [random_bits()] * len(means)
@@ -76,7 +81,11 @@ def draw_all(
 def fused(fuse: bool | None, *columns: Sequence[Tensor | float]) -> bool:
     """Whether the kernels are to be used: the tensors are in float32, and `fuse` wants them, or leaves it to them."""
     narrow = all(one.dtype == torch.float32 for column in columns for one in column if isinstance(one, Tensor))
-    return narrow and (available() if fuse is None else fuse)
+    return narrow and _wanted(fuse)
+
+
+def _wanted(fuse: bool | None) -> bool:
+    return available() if fuse is None else fuse
 
 
 def dense_alike(tensors: Sequence[Tensor], *columns: Sequence[Tensor | float]) -> bool:

@@ -14,6 +14,7 @@ write to a known tensor by an operation that differs, and where the first member
 from __future__ import annotations
 
 import copy
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -45,15 +46,16 @@ class SharedRun:
         differing: names of its parameters and buffers that differ from member to member.
         inputs: the batch, the same object for all members.
 
-    `useful` says, after the first member, whether a layer with parameters is shared, and `own` how many operations on
-    tensors are not.
+    `useful` says, after the first member, whether a layer with parameters is shared, `own` how many operations on
+    tensors are not, and `own_weights` how many numbers they read of parameters and of what differs, each of which is
+    used once per example or step; infinity where one is not, as in a convolution.
     """
 
     def __init__(self, module: nn.Module, differing: Iterable[str], inputs: Any) -> None:
         self.module, self.inputs = module, inputs
         self.differing = frozenset(differing)
         self.useful: bool | None = None
-        self.own = 0
+        self.own, self.own_weights = 0, 0.0
         self._memo: _Memo | None = None
 
     def __call__(self, run: Callable[[], T], tensors: Iterable[Tensor]) -> T:
@@ -93,7 +95,7 @@ class SharedRun:
             result = run()
         if all(torch.equal(old, new) for old, new in zip(before, _random_state(self.inputs))) and not memo.failed:
             self._memo = memo
-            self.useful, self.own = memo.layers > 0, memo.own
+            self.useful, self.own, self.own_weights = memo.layers > 0, memo.own, memo.own_weights
         return result
 
 
@@ -112,18 +114,15 @@ class _Memo(TorchFunctionMode):
 
     def __init__(self, known: list[Tensor], differing: Iterable[Tensor], units: dict[nn.Module, bool]) -> None:
         super().__init__()
-        self.units, self.layers, self.own, self.failed = (
-            units,
-            0,
-            0,
-            False,
-        )  # units: submodules, and whether they have parameters
+        self.units = units  # submodules, and whether they have parameters
+        self.layers, self.own, self.own_weights, self.failed = 0, 0, 0.0, False
         self._known = {id(tensor): tensor for tensor in known}
         self._start = {id(tensor): tensor._version for tensor in known}
         self._versions = dict(self._start)
         self._calls: dict[Any, list[_Call]] = {}
         self._recording, self._told = True, False
         self._differing = {id(tensor): weakref.ref(tensor) for tensor in differing}
+        self._given = set(self._differing)
         self._inside: dict[int, weakref.ref[Tensor]] | None = None
         self._adopted: set[int] = set()
         self._arguments: set[int] = set()
@@ -238,7 +237,10 @@ class _Memo(TorchFunctionMode):
             self.failed = True
         name = getattr(func, "__name__", "")
         self._told |= name in _VALUES
-        self.own += name not in _ASKS
+        if self._recording and name not in _ASKS:
+            self.own += 1
+            read = [tensor for tensor in tensors if id(tensor) in self._given or isinstance(tensor, nn.Parameter)]
+            self.own_weights += sum(math.inf if tensor.dim() > 2 else tensor.numel() for tensor in read)
         result = self._watched(lambda: func(*args, **kwargs), known)
         if self._recording:
             self._differing.update((id(tensor), weakref.ref(tensor)) for tensor in tensors_in(result))

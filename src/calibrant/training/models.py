@@ -13,7 +13,7 @@ from calibrant import InputError, backbones
 from calibrant.adapters.calling import call
 from calibrant.adapters.compiled import usable
 from calibrant.adapters.outputs import logits_of
-from calibrant.adapters.trees import move_to
+from calibrant.adapters.trees import move_to, tensors_in
 from calibrant.backbones.normalization import Normalize
 from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
@@ -121,8 +121,21 @@ def check_outputs(model: nn.Module, data: Examples) -> None:
     """Refuse a network whose output does not fit the labels of `data`."""
     was_training, model = model.training, model.eval()
     inputs = move_to(data.take(torch.arange(min(2, len(data))))[0], next(model.parameters()).device)
-    logits = logits_of(call(model, inputs), inputs)
-    model.train(was_training)
+    try:
+        logits = logits_of(call(model, inputs), inputs)
+    except RuntimeError as error:
+        own = {value.dtype for value in model.parameters() if value.is_floating_point()}
+        given = {value.dtype for value in tensors_in(inputs) if value.is_floating_point()}
+        if not own or not given or own == given:
+            raise
+        kinds = [", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in some)) for some in (own, given)]
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"module has parameters in {kinds[0]} and does not take inputs in {kinds[1]}, in which networks are trained"
+            f" here; pass module.float() ({reason})"
+        ) from None
+    finally:
+        model.train(was_training)
     if logits.dim() != 2:
         raise InputError("module must return logits of shape (batch, classes)")
     outputs = logits.shape[1]
