@@ -18,7 +18,7 @@ from calibrant.metrics.variation import confidence_bins
 from calibrant.predictions import Predictions
 
 DEFAULT_COVERAGES = tuple(step / 20 for step in range(2, 21))
-_ENTRIES = 2**22
+_ENTRIES = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +122,6 @@ def _kept(outcome: Predictions, cuts: Array) -> Array:
 
 
 def _blocks(cuts: Array, width: int) -> list[Array]:
-    """The thresholds in blocks whose masks stay within some tens of megabytes."""
+    """The thresholds in blocks whose masks stay in the cache of a processor."""
     rows = max(1, _ENTRIES // width)
     return [cuts[start : start + rows] for start in range(0, len(cuts), rows)]

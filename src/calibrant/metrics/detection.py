@@ -15,7 +15,7 @@ from calibrant import InputError
 from calibrant.metrics.arguments import fraction, scores
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, weighted
-from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
+from calibrant.metrics.ordering import Ordered, cumulated, falling, first_reaching, shared, steps
 
 PositiveClass = Literal["ood", "id"]
 
@@ -85,12 +85,22 @@ def _ranking(
     if positive not in ("ood", "id"):
         raise InputError(f'positive must be "ood" or "id", not {positive!r}')
     inside, outside = scores("id_scores", id_scores), scores("ood_scores", ood_scores)
-    pooled = np.concatenate([inside, outside]) * (1 if positive == "ood" else -1)
-    levels, place = falling(pooled)
+    flagged = _flagged(inside, outside) if positive == "ood" else _flagged(-inside, -outside)
 
     def under(id_weights: Array, ood_weights: Array) -> Array:
-        ids = cumulated(place[: len(inside)], id_weights, len(levels))
-        oods = cumulated(place[len(inside) :], ood_weights, len(levels))
+        ids, oods = flagged(id_weights, ood_weights)
         return summary(oods, ids) if positive == "ood" else summary(ids, oods)
 
     return Functional((len(inside), len(outside)), under)
+
+
+@shared
+def _flagged(inside: Array, outside: Array) -> Ordered:
+    """A function from weights to the ID and OOD points (R, G) down to each of the G distinct scores, falling."""
+    levels, place = falling(np.concatenate([inside, outside]))
+
+    def under(id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
+        ids = cumulated(place[: len(inside)], id_weights, len(levels))
+        return ids, cumulated(place[len(inside) :], ood_weights, len(levels))
+
+    return under

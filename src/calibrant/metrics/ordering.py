@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from calibrant.metrics.functional import MANY_ROWS, Array, Indices, bin_sums
+
+Ordered = Callable[..., tuple[Array, ...]]
+"""A function from weights (R, n) of one sample or several to what it sums up along an order of the points."""
+MOST_SHARED = 50_000
+"""Of more points nothing is kept."""
+
+
+def shared(build: Callable[..., Ordered]) -> Callable[..., Ordered]:
+    """Decorator: measures of the same arrays share one sort, and what was summed up under the last weights.
+
+    A table asks for the area under a curve and for points on it, of the same inputs in the same resamples. What `build`
+    returns for equal arrays (n,) is kept for the next measure, and that function keeps its last result.
+    """
+    kept: dict[tuple[bytes, ...], Ordered] = {}
+
+    def built(*arrays: Array) -> Ordered:
+        if sum(map(len, arrays)) > MOST_SHARED:
+            return build(*arrays)
+        key = tuple(np.ascontiguousarray(values).tobytes() for values in arrays)
+        if key not in kept:
+            while len(kept) >= _FEW:
+                kept.pop(next(iter(kept)), None)
+            kept[key] = _remembering(build(*arrays))
+        return kept[key]
+
+    return built
+
+
+def _remembering(under: Ordered) -> Ordered:
+    last: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None
+
+    def remembered(*weights: Array) -> tuple[Array, ...]:
+        nonlocal last
+        known = last
+        if known is not None and all(one is other for one, other in zip(known[0], weights)):
+            return known[1]
+        found = under(*weights)
+        last = (weights, found) if sum(part.size for part in weights) <= _MOST_WEIGHTS else None
+        return found
+
+    return remembered
+
+
+_FEW = 4
+_MOST_WEIGHTS = 2**20
 
 
 def falling(values: Array) -> tuple[Array, Indices]:

@@ -28,7 +28,7 @@ from calibrant.metrics.functional import (
     mean_of,
     weighted,
 )
-from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
+from calibrant.metrics.ordering import Ordered, cumulated, falling, first_reaching, shared, steps
 
 _WRONG = "wrong answers among those given, {} of the stream being outliers; to answer an outlier is wrong"
 _ECE = "ECE of the answers given, {} of the stream being outliers, which are never right"
@@ -215,18 +215,29 @@ def _curve(
     pi, value = _share(share), scores("id_acceptance", id_acceptance)
     right = array(checks.measured.correctness("id_correct", id_correct))
     wrong, other = 1 - _like("id_correct", right, "id_acceptance", value), scores("ood_acceptance", ood_acceptance)
+    parts_under = _parts(value, wrong, other)
+
+    def under(*weights: Array) -> tuple[Array, Array]:
+        covered, errors, outliers = parts_under(*weights)
+        given = np.maximum((1 - pi) * covered + pi * outliers, np.finfo(float).tiny)
+        return covered, ((1 - pi) * errors + pi * outliers) / given
+
+    return under, (len(value), len(other))
+
+
+@shared
+def _parts(value: Array, wrong: Array, other: Array) -> Ordered:
+    """A function from weights to the shares (R, G) of ID inputs, of wrong ones and of outliers that are accepted."""
     levels, place = falling(value)
     entry = np.searchsorted(-levels, -other)  # the first of the thresholds at which an outlier is accepted
 
-    def under(id_weights: Array, ood_weights: Array) -> tuple[Array, Array]:
+    def under(id_weights: Array, ood_weights: Array) -> tuple[Array, Array, Array]:
         size = id_weights.sum(1)[:, None]
         count, errors = (cumulated(place, part, len(levels)) for part in (id_weights, id_weights * wrong))
         outliers = cumulated(entry, ood_weights, len(levels) + 1)
-        outliers = pi * outliers[:, :-1] / outliers[:, -1:]
-        given = np.maximum((1 - pi) * count / size + outliers, np.finfo(float).tiny)
-        return count / size, ((1 - pi) * errors / size + outliers) / given
+        return count / size, errors / size, outliers[:, :-1] / outliers[:, -1:]
 
-    return under, (len(value), len(other))
+    return under
 
 
 def _share(share: float) -> float:

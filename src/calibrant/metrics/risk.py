@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from calibrant import InputError
 from calibrant.metrics.arguments import acceptance_and_correct, fraction
 from calibrant.metrics.declarations import measure
 from calibrant.metrics.functional import Array, Functional, curve, weighted
-from calibrant.metrics.ordering import cumulated, falling, first_reaching, steps
+from calibrant.metrics.ordering import Ordered, cumulated, falling, first_reaching, shared, steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def selective_risk(acceptance: Any, correct: Any, coverages: Sequence[float]) ->
     return Functional((len(value),), under)
 
 
-def risk_under(acceptance: Any, correct: Any) -> tuple[Callable[[Array], tuple[Array, Array]], int]:
+def risk_under(acceptance: Any, correct: Any) -> tuple[Ordered, int]:
     """A function from weights (R, n) to coverage and risk (R, G) at each of the G distinct acceptances; and n."""
     value, wrong = _inputs(acceptance, correct)
     return _curve(value, wrong), len(value)
@@ -122,7 +122,8 @@ def _inputs(acceptance: Any, correct: Any) -> tuple[Array, Array]:
     return value, 1 - right
 
 
-def _curve(acceptance: Array, wrong: Array) -> Callable[[Array], tuple[Array, Array]]:
+@shared
+def _curve(acceptance: Array, wrong: Array) -> Ordered:
     """A function from weights (R, n) to coverage and risk (R, G) at each of the G distinct acceptances, falling."""
     levels, place = falling(acceptance)
 
