@@ -223,7 +223,7 @@ def loaded_plugins() -> tuple[str, ...]:
 
 
 def plugin_at_fault(error: BaseException) -> str:
-    """The loaded plugin that the innermost frame of `error`, of those that are a plugin's or ours, is in; "" if none."""
+    """The loaded plugin that the innermost frame of `error` that is a plugin's or ours is in; "" if none."""
     found = ""
     for frame, _ in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__"))

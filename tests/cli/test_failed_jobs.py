@@ -78,8 +78,8 @@ def test_a_failed_worker_of_the_demo(
 def test_of_many_failures_the_worst_decides() -> None:
     bug, diverged, wrong = IndexError("off by one"), DivergedError("diverged"), errors.USERS("x is missing")
     lost = RunError("train, which it needs, did not finish")
-    codes = [errors.explain(worst(few, "3 failed"))[1] for few in ([lost, wrong, diverged, bug], [lost, diverged, wrong],
-                                                                 [wrong, lost], [lost])]  # fmt: skip
+    cases = [[lost, wrong, diverged, bug], [lost, diverged, wrong], [wrong, lost], [lost]]
+    codes = [errors.explain(worst(case, "3 failed"))[1] for case in cases]
     assert codes == [1, 4, 2, 2]
 
 

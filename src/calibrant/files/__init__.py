@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -191,9 +191,16 @@ def writable(folder: Path) -> Path:
         raise InputError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
 
 
-def writable_file(path: Path) -> Path:
-    """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written."""
+def writable_file(path: Path, inputs: Iterable[str | Path] = ()) -> Path:
+    """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written.
+
+    Refused also if it is one of the files `inputs` that are read, under whatever name.
+    """
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file in it")
+    for read in inputs:
+        with contextlib.suppress(OSError):  # one of them is not there
+            if os.path.samefile(path, read):
+                raise InputError(f"{path} would be written over {read}, which is read; name another output file")
     writable(path.parent)
     return path

@@ -56,7 +56,8 @@ class Job:
 def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
     """Do all `jobs`, each after those it needs, in this process or in worker processes; what was stopped resumes.
 
-    A job that fails keeps back only those that need it; the failures are told at the end, in an error of the worst of their kinds.
+    A job that fails keeps back only those that need it; the failures are told at the end, in an error of the
+    worst of their kinds.
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, not {workers}")
