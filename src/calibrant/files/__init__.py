@@ -143,6 +143,20 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} was cut short or altered (it is not JSON); delete its folder to make it anew") from None
 
 
+def read_entries(path: Path, kinds: Mapping[str, Any], remedy: str = "delete it to make it anew") -> dict[str, Any]:
+    """The JSON object in `path`; refused unless it has entries of all `kinds`, a type each or a mapping of such."""
+    content = read_json(path)
+    if not _is_of(content, kinds):
+        raise RunError(f"{path} was altered (it lacks what belongs there); {remedy}")
+    return dict(content)
+
+
+def _is_of(content: Any, kind: Any) -> bool:
+    if isinstance(kind, Mapping):
+        return isinstance(content, dict) and all(_is_of(content.get(name), inner) for name, inner in kind.items())
+    return isinstance(content, kind) and not isinstance(content, bool)
+
+
 def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
     """The named tensors in `path`."""
     from safetensors import SafetensorError
@@ -200,7 +214,7 @@ def writable_file(path: Path, inputs: Iterable[str | Path] = ()) -> Path:
         raise InputError(f"{path} is a folder; name a file in it")
     for read in inputs:
         with contextlib.suppress(OSError):  # one of them is not there
-            if os.path.samefile(path, read):
+            if path.samefile(read):
                 raise InputError(f"{path} would be written over {read}, which is read; name another output file")
     writable(path.parent)
     return path

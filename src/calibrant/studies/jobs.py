@@ -12,7 +12,6 @@ from typing import Any
 from calibrant import InputError
 from calibrant.config.dependence import key
 from calibrant.config.loading import Settings
-from calibrant.files import read_json
 from calibrant.runs.executor import Listener, Processes, Send, Serial, Task
 from calibrant.runs.failures import described, worst
 from calibrant.studies.journal import Journal
@@ -168,4 +167,4 @@ def choice_trial(lab: Lab, choice: Choice) -> StudyTrial:
 def is_chosen(lab: Lab, choice: Choice) -> bool:
     """Whether `choice` is made already, with these settings."""
     path = lab.choice_path(choice.scheme, choice.regularizer)
-    return path.exists() and read_json(path)["digest"] == choice_digest(lab, choice)
+    return path.exists() and lab.choice(choice.scheme, choice.regularizer)["digest"] == choice_digest(lab, choice)
