@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
+from calibrant.files.spreadsheet import MARKED
 
 BLOCK_BYTES = 2**23
 HEAD_BYTES = 2**16
@@ -131,8 +132,9 @@ class CsvTable(ArrowTable):
         )
 
     def batches(self, wanted: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[tuple[Any, float]]:
-        """Blocks of 8 MB, and the share of the file's bytes that were read."""
+        """Blocks of 8 MB, and the share of the file's bytes that were read; text without the marks of our CSV files."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         size = self.path.stat().st_size
         types = {name: pa.string() if name in self.lists else pa.float64() for name in (*numbers, *self.lists)}
@@ -141,6 +143,10 @@ class CsvTable(ArrowTable):
             for batch in reader:
                 for place in (list(wanted).index(name) for name in wanted if name in self.lists):
                     batch = batch.set_column(place, wanted[place], _parsed(batch.column(place)))
+                for place, name in enumerate(wanted):
+                    if pa.types.is_string(batch.column(place).type):
+                        text = pc.replace_substring_regex(batch.column(place), MARKED, r"\1")
+                        batch = batch.set_column(place, name, text)
                 yield batch, min(file.tell() / size, 1.0) if not file.closed else 1.0
 
 

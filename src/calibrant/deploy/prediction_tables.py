@@ -14,6 +14,7 @@ from calibrant.data import DataError, ImageTransform, Spec, iter_batches, with_d
 from calibrant.data.image_transform import COLORS
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.files import RunError, cannot_write, whole, writable_file
+from calibrant.files.spreadsheet import marked_rows
 
 TableColumns = dict[str, list[Any]]
 FORMATS = (".csv", ".parquet")
@@ -117,8 +118,8 @@ def _writer(path: Path, suffix: str) -> Iterator[Callable[[TableColumns], None]]
             if not state:
                 file = stack.enter_context(path.open("w", newline="", encoding="utf-8"))
                 state["writer"] = csv.writer(file, lineterminator="\n")
-                state["writer"].writerow(columns)
-            state["writer"].writerows(zip(*columns.values()))
+                state["writer"].writerows(marked_rows([columns]))
+            state["writer"].writerows(marked_rows(zip(*columns.values())))
 
         def parquet_rows(columns: TableColumns) -> None:
             import pyarrow as pa

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from calibrant import InputError
 from calibrant.files import leftovers
+from calibrant.files.spreadsheet import marked_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,12 +177,15 @@ def cannot_write(path: Path, error: OSError) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = True) -> str:
-    """Write `rows` as CSV, columns in the order in which they first occur; whole or not at all."""
+    """Write `rows` as CSV, columns in the order in which they first occur; whole or not at all.
+
+    Text that a spreadsheet would take for a formula is marked (`calibrant.files.spreadsheet`).
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(
+        marked_rows([columns, *([row.get(name, "") for name in columns] for row in rows)])
+    )
     return write_bytes(path, text.getvalue().encode(), durable=durable)
 
 
