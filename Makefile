@@ -40,7 +40,8 @@ coverage:  ## `make test`, held to the least coverage of src by line and by bran
 # atheris is installed beside the environment, not into it: it has wheels for few platforms, and nothing else needs it.
 FUZZ_SECONDS ?= 300
 $(VENV)/fuzz-tools: $(STAMP)
-	$(BIN)/python -m pip install --quiet --target $@ atheris==3.0.0 || mkdir -p $@
+	$(BIN)/python -m pip install --quiet --target $@ atheris==3.0.0 || { mkdir -p $@; \
+	  echo 'atheris cannot be installed here, so make fuzz works with Hypothesis alone; remove $@ to try again.'; }
 
 fuzz: $(STAMP) $(VENV)/fuzz-tools  ## Damaged files to every reader, for FUZZ_SECONDS
 	PYTHONPATH=$(VENV)/fuzz-tools $(BIN)/python tests/fuzz --seconds $(FUZZ_SECONDS)

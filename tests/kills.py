@@ -145,8 +145,9 @@ def _set_back_the_clock(place: Path) -> None:
 
 
 def snapshot(place: Path) -> dict[str, str]:
-    """The SHA-256 of every file that a command made, by path."""
-    files = [path for top in place.glob("made*") for path in (top.rglob("*") if top.is_dir() else [top])]
+    """The SHA-256 of every file that a command made, by path; temporary ones, which are hidden, are leftovers."""
+    tops = [top for pattern in ("made*", ".made*") for top in place.glob(pattern)]
+    files = [path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])]
     kept = [path for path in files if path.is_file() and not _passing(path.relative_to(place))]
     return {str(path.relative_to(place)): hashlib.sha256(_content(path)).hexdigest() for path in kept}
 

@@ -3,6 +3,11 @@
     python tests/mutants.py                      # all rooms, 100 mutants each: hours
     python tests/mutants.py kernels --sample 20
 
+It ends with exit code 1 where the tests of a room killed less than `--least` of a full sample. `mutant_survivors.yaml`
+beside it may say why a survivor is none to worry about, by the mutant's name:
+
+    0123456789abcdef: it is only faster
+
 A mutant is the package with one operator swapped, one number or condition changed, or one return value removed. It is
 killed if a test of its room fails or does not end in time (`mutant_trials.py`). What was tried is kept in `--log`, one
 line of JSON per mutant, so that the next call resumes; the same seed draws the same mutants as long as the code is the
@@ -20,15 +25,17 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import yaml
 from mutant_trials import Watched, fails, watch
 from scipy.stats import binomtest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/calibrant")
+SURVIVORS, FULL = Path(__file__).with_name("mutant_survivors.yaml"), 100
 CERTIFICATES = ("selective/certificate.py", "selective/guarantees.py")
 # Room: (its files below the package, the tests that must notice).
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -217,15 +224,27 @@ def _read(log: Path) -> dict[tuple[str, str], Verdict]:
     return {(verdict.room, verdict.name): verdict for verdict in verdicts}
 
 
-def tell(room: str, verdicts: Sequence[Verdict]) -> None:
-    """The killed share with its 95 % Wilson interval, and the survivors."""
+def reasons(path: Path) -> dict[str, str]:
+    """Why survivors are none to worry about, by name."""
+    found = yaml.load(path.read_text(), yaml.BaseLoader) if path.exists() else None
+    return {str(name): str(reason) for name, reason in (found or {}).items()}
+
+
+def too_few(verdicts: Sequence[Verdict], sample: int, least: float) -> bool:
+    """Whether less than `least` of a full `sample` was killed; of a smaller one, that is not decided."""
+    return len(verdicts) >= sample >= FULL and sum(verdict.killed for verdict in verdicts) < least * len(verdicts)
+
+
+def tell(room: str, verdicts: Sequence[Verdict], known: Mapping[str, str]) -> None:
+    """The killed share with its 95 % Wilson interval, and the survivors with the reasons that are `known`."""
     killed = sum(verdict.killed for verdict in verdicts)
     low, high = binomtest(killed, len(verdicts)).proportion_ci(method="wilson")
     share = killed / len(verdicts)
     print(f"\n{room}: {killed} of {len(verdicts)} killed, {share:.1%} (95 % interval {low:.1%} to {high:.1%})")
     for verdict in verdicts:
         if not verdict.killed:
-            print(f"  survivor: {verdict.file}:{verdict.line}: {verdict.change}")
+            about = f"{verdict.name} {verdict.file}:{verdict.line}: {verdict.change}"
+            print(f"  survivor: {about} ({known.get(verdict.name, 'no reason yet')})")
 
 
 def main() -> None:
@@ -233,6 +252,7 @@ def main() -> None:
     parser.add_argument("rooms", nargs="*", help=f"of {', '.join(ROOMS)}; default: all")
     parser.add_argument("--sample", type=int, default=100, help="mutants per room")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--least", type=float, default=0.85, help="share of a full sample to be killed; 0: any")
     parser.add_argument("--log", type=Path, default=Path("mutants.jsonl"))
     options = parser.parse_args()
     unknown = sorted({*options.rooms} - {*ROOMS})
@@ -247,7 +267,10 @@ def main() -> None:
         for room in options.rooms or ROOMS:
             found[room] = examine(room, drawn(room, options.sample, options.seed), tree, options.log)
     for room, verdicts in found.items():
-        tell(room, verdicts)
+        tell(room, verdicts, reasons(SURVIVORS))
+    short = [room for room, verdicts in found.items() if too_few(verdicts, options.sample, options.least)]
+    if short:
+        raise SystemExit(f"\nless than {options.least:.0%} killed: {', '.join(short)}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from calibrant import InputError
-from calibrant.files import RunError
+from calibrant.files import DivergedError, RunError
 
 
 def double(argument, send):
@@ -32,6 +32,22 @@ def where(argument, send):
 
 def fail(argument, send):
     raise {"InputError": InputError, "RunError": RunError}.get(argument, RuntimeError)("it went\nwrong")
+
+
+def off_by_one(argument, send):
+    raise IndexError("off by one")
+
+
+def diverge(argument, send):
+    raise DivergedError("training diverged")
+
+
+def misuse(argument, send):
+    raise InputError("data: x is missing")
+
+
+def fill_the_disk(argument, send):
+    raise OSError(28, "No space left on device")
 
 
 def fail_until(argument, send):

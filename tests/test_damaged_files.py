@@ -12,7 +12,6 @@ from fuzz.readers import READERS, SENTENCES, Reader
 from calibrant.deploy.saving import load
 from calibrant.runs.stages import StoredStage
 
-# Their readers are being bounded in a change of its own, which removes this mark.
 EVERY = [pytest.param(reader, id=name) for name, reader in READERS.items()]
 CONTENT = {"cifar-pickle", "spec"}  # readers of bytes, which somebody else has read from a file
 

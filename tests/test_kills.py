@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from kills import COMMANDS, Killer, prepare
+from kills import COMMANDS, Killer, prepare, snapshot
 
 
 @pytest.fixture(scope="module")
 def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
     folder = tmp_path_factory.mktemp("kills")
     return Killer(prepare(folder / "whole"), folder)
+
+
+def test_leftovers_are_compared(tmp_path: Path) -> None:
+    for name in ("made.csv", ".made.csv.0123abcd.tmp", "made/.made.csv.0123abcd.tmp", ".made.0123abcd.tmp/x", "other"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert len(snapshot(tmp_path)) == 4
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import ROOMS, drawn, files_of, places, planted
+from mutants import ROOMS, Verdict, drawn, files_of, places, planted, reasons, tell, too_few
 
 CODE = '''
 """A doctest >>> 1 + 1"""
@@ -58,6 +58,26 @@ def test_rooms_have_files_and_share_none(room: str) -> None:
     others = {file for other in ROOMS if other != room for file in files_of(other)}
     assert files_of(room)
     assert not others & {*files_of(room)}
+
+
+def verdicts(killed: int, size: int) -> list[Verdict]:
+    return [Verdict("kernels", f"{one:016x}", "kernels.py", 1, "1 -> 2", one < killed, "", 1.0) for one in range(size)]
+
+
+def test_a_full_sample_must_be_killed_by_the_goal() -> None:
+    assert too_few(verdicts(84, 100), 100, 0.85)
+    assert not too_few(verdicts(85, 100), 100, 0.85)
+    assert not too_few(verdicts(0, 100), 100, 0.0)
+    assert not too_few(verdicts(0, 20), 20, 0.85)  # a small sample decides nothing
+
+
+def test_survivors_are_told_with_their_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "survivors.yaml"
+    assert reasons(path) == {}
+    path.write_text("0000000000000000: it is only faster\n")
+    tell("kernels", verdicts(0, 2), reasons(path))
+    lines = capsys.readouterr().out.splitlines()[-2:]
+    assert [line.partition(" (")[2] for line in lines] == ["it is only faster)", "no reason yet)"]
 
 
 TOY = """

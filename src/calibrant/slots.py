@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from calibrant import InputError
@@ -54,6 +55,10 @@ class Registration:
     def plugin(self) -> bool:
         """Whether it lives outside this package."""
         return self.module.partition(".")[0] != __package__
+
+
+class PluginError(InputError):
+    """A plugin that failed while it was imported, by an error of its own, which is the cause of this one."""
 
 
 _registered: dict[tuple[str, str], Registration] = {}
@@ -190,7 +195,7 @@ def counted(kind: str, name: str) -> str:
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import `modules`, which register what they bring; a missing one is refused in one sentence."""
+    """Import `modules`, which register what they bring; one that is missing or fails is refused in one sentence."""
     for module in modules:
         try:
             importlib.import_module(module)
@@ -199,6 +204,11 @@ def load_plugins(modules: Iterable[str]) -> None:
                 raise  # the plugin is there; what it imports is not
             where = "is it on PYTHONPATH, or in this folder?"
             raise InputError(f"plugin {module} cannot be imported: there is no module {error.name}; {where}") from None
+        except InputError:
+            raise  # a registration that was refused
+        except Exception as error:
+            about = f"{type(error).__name__}: {error}"
+            raise PluginError(f"plugin {module} fails while it is imported ({about}); correct it") from error
         _plugins[module] = None
 
 
@@ -210,6 +220,18 @@ def is_loaded(module: str) -> bool:
 def loaded_plugins() -> tuple[str, ...]:
     """The modules that `load_plugins` imported, for the processes that this one starts."""
     return tuple(_plugins)
+
+
+def plugin_at_fault(error: BaseException) -> str:
+    """The loaded plugin that the innermost frame of `error` that is a plugin's or ours is in; "" if none."""
+    found = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] == __package__:
+            found = ""
+        else:
+            found = next((one for one in _plugins if f"{module}.".startswith(f"{one}.")), found)
+    return found
 
 
 def plugin_options() -> str:

@@ -64,9 +64,9 @@ def test_the_version(call: Caller) -> None:
     [
         (InputError("settings: a\nb"), "settings: a b", 2),
         (DataError("x.npz does not exist"), "x.npz does not exist", 2),
-        (RunError("training diverged"), "training diverged", 1),
-        (OSError(28, "No space left on device", "/x"), "/x: No space left on device", 1),
-        (MemoryError(), "out of memory", 1),
+        (RunError("training diverged"), "training diverged", 2),
+        (OSError(28, "No space left on device", "/x"), "/x: No space left on device", 2),
+        (MemoryError(), "out of memory", 2),
         (KeyboardInterrupt(), "stopped", 130),
         (Stopped("to go on: x", 143), "to go on: x", 143),
         (ModuleNotFoundError("No module named 'ray'", name="ray"), "No module named 'ray'; install", 2),
@@ -166,5 +166,5 @@ def test_a_worker_that_died_is_a_failure_and_no_bug() -> None:
 
     assert explain(WorkerError("a worker process was ended from outside")) == (
         "a worker process was ended from outside",
-        1,
+        2,
     )

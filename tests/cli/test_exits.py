@@ -66,7 +66,7 @@ def test_a_closed_output_is_no_error(streams: str) -> None:
 @pytest.mark.parametrize("command", ["info schemes", "--help"])
 def test_an_output_that_is_full_is_named(command: str) -> None:
     done = shell(f"calibrant {command} > /dev/full")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == "calibrant: standard output: No space left on device\n"
 
 

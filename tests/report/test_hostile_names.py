@@ -13,11 +13,14 @@ from PIL import Image
 
 from calibrant.audit import audit
 from calibrant.config.loading import load_settings
-from calibrant.deploy.pipeline import train_run
+from calibrant.deploy.demo import demo_page
+from calibrant.deploy.pipeline import PRODUCTS, train_run
 from calibrant.deploy.reporting import report_page
 from calibrant.evaluation import Resampling
 from calibrant.report.page.write import _json
 from calibrant.runs.run import Run
+from calibrant.studies.page import write_study_page
+from calibrant.studies.study_table import StudyTable
 
 CLASSES = sorted(
     (
@@ -50,14 +53,15 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The page of a run on the folder, and of an audit of what it predicted."""
+    """The page of a run on the folder, of an audit of what it predicted, and of the demo on the run."""
     root, rng = tmp_path_factory.mktemp("hostile"), np.random.default_rng(0)
     for folder in (*(Path("data") / name for name in CLASSES), Path(OUTLIERS)):
         (root / folder).mkdir(parents=True)
         for number in range(16):
             Image.fromarray(rng.integers(0, 256, (4, 4), dtype=np.uint8)).save(root / folder / f"{number}.png")
     data = (f"data.source=folder:{root / 'data'}", f"data.ood=['folder:{root / OUTLIERS}']")
-    (evaluation,) = train_run(load_settings(overrides=[*OPTIONS, *data]), ["FNN"], root / "run", progress=False)
+    settings = load_settings(overrides=[*OPTIONS, *data])
+    evaluation, *_ = train_run(settings, ["FNN"], root / "run", products=tuple(PRODUCTS), progress=False)
     with (root / "preds.csv").open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["confidence", "label", "predicted"])
@@ -65,7 +69,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         for level, label, predicted in zip(one.confidence, one.labels, one.predicted):
             lines.writerow([level, CLASSES[label], CLASSES[predicted]])
     audit(root / "preds.csv", page=root / "audit.html", resampling=Resampling(resamples=5))
-    return [report_page([Run(root / "run")], root / "run.html"), root / "audit.html"]
+    run = [Run(root / "run")]
+    return [report_page(run, root / "run.html"), root / "audit.html", demo_page(run, root / "demo.html")]
 
 
 def test_no_name_becomes_an_element_or_an_attribute(pages: list[Path]) -> None:
@@ -76,6 +81,18 @@ def test_no_name_becomes_an_element_or_an_attribute(pages: list[Path]) -> None:
         assert not [tag for tag, _ in found if tag in ("img", "svg", "iframe", "object")]
         assert not [name for _, attributes in found for name in attributes if name.startswith("on")]
         assert sum(_json(name)[1:-1] in text for name in CLASSES) > 4
+
+
+def test_no_name_becomes_an_element_of_a_study_s_page(tmp_path: Path) -> None:
+    figure = tmp_path / "a.png"
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(figure)
+    rows = [{"model": name, name: name} for name in CLASSES]
+    for text in (*CLASSES, OUTLIERS):
+        write_study_page(tmp_path / "page.html", text, text, [figure], [StudyTable(rows, note=text)], text)
+        found = Reader((tmp_path / "page.html").read_text()).tags
+        assert not [tag for tag, _ in found if tag in ("script", "svg", "iframe", "object")]
+        assert [tag for tag, _ in found].count("img") == 1  # the figure's
+        assert not [name for _, attributes in found for name in attributes if name.startswith("on")]
 
 
 @needs_browser[0]

@@ -15,7 +15,8 @@ from sweeps import RAY, address
 
 from calibrant import InputError
 from calibrant.files import RunError
-from calibrant.runs.executor import Agenda, Ended, Listener, Processes, Serial, Task, WorkerError
+from calibrant.runs.executor import Agenda, Ended, Listener, Processes, Serial, Task
+from calibrant.runs.failures import UnforeseenError, WorkerError
 from calibrant.runs.ray_tune import RayTune
 
 __all__ = ["address"]
@@ -97,6 +98,13 @@ def test_the_first_failure_stops_everything_if_wanted(make, kind, expected):
     with pytest.raises(expected, match=r"it went\s+wrong"):
         make().run(todo, heard, stop_on_failure=True)
     assert heard.events == [("start", "bad"), ("failed", "bad")]
+
+
+def test_a_bug_in_a_task_keeps_its_traceback(make):
+    error = make().run([Task("bad", tasks.off_by_one)])["bad"].error
+    found = UnforeseenError.of(error)
+    assert str(found) == "IndexError: off by one"
+    assert "in off_by_one" in found.details
 
 
 def test_an_unexpected_failure_is_retried(make, tmp_path):

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from calibrant import InputError
 from calibrant.selective import threshold_for_coverage
 
 
@@ -27,3 +28,9 @@ def test_a_threshold_is_found_in_lists_arrays_series_and_tensors(form: Callable[
 def test_bad_gates_are_named(gate: list[float], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         threshold_for_coverage(gate, 0.5)
+
+
+@pytest.mark.parametrize("coverage", ["x", None, [0.5, 0.6], torch.tensor([0.5, 0.6]), float("nan"), 1.1])
+def test_a_coverage_that_is_no_share_is_refused(coverage):
+    with pytest.raises(InputError, match=r"coverage must lie in \[0, 1\], not"):
+        threshold_for_coverage([0.1, 0.4], coverage)

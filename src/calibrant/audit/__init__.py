@@ -20,7 +20,7 @@ from calibrant.audit.column_search import find_layout
 from calibrant.audit.columns import Layout
 from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
-from calibrant.audit.opening import FILES, depth, is_table, labeled_arrays, ood_tables, open_table, wishes_of
+from calibrant.audit.opening import FILES, depth, files_in, is_table, labeled_arrays, ood_tables, open_table, wishes_of
 from calibrant.audit.python_words import in_python, python_words
 from calibrant.audit.ranking import diagnose_ranking
 from calibrant.audit.remedies import Remedies, measure_remedies
@@ -106,7 +106,7 @@ class Audit:
         0.75
         """
         if page is not None:
-            writable_file(Path(page))  # before hours of reading, not after
+            writable_file(Path(page), files_in(predictions, ood))  # before hours of reading, not after
         _check_bins(bins)
         if tolerated_error is not None and not 0 <= tolerated_error <= 1:
             raise InputError(f"tolerated_error must be a share from 0 to 1, not {tolerated_error}")

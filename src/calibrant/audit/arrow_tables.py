@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.audit.tables import BLOCK_ROWS, HEAD_ROWS, Table, TablePart
+from calibrant.files.spreadsheet import MARKED
 
 BLOCK_BYTES = 2**23
 HEAD_BYTES = 2**16
@@ -133,8 +134,9 @@ class CsvTable(ArrowTable):
         )
 
     def batches(self, wanted: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[tuple[Any, float]]:
-        """Blocks of 8 MB, and the share of the file's bytes that were read."""
+        """Blocks of 8 MB, and the share of the file's bytes that were read; text without the marks of our CSV files."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         size = self.path.stat().st_size
         texts = (*self.lists, *self.signed)  # lists, and percentages with their sign
@@ -144,6 +146,10 @@ class CsvTable(ArrowTable):
             for batch in reader:
                 for place in (list(wanted).index(name) for name in wanted if name in self.lists):
                     batch = batch.set_column(place, wanted[place], _parsed(batch.column(place)))
+                for place, name in enumerate(wanted):
+                    if pa.types.is_string(batch.column(place).type):
+                        text = pc.replace_substring_regex(batch.column(place), MARKED, r"\1")
+                        batch = batch.set_column(place, name, text)
                 yield batch, min(file.tell() / size, 1.0) if not file.closed else 1.0
 
 

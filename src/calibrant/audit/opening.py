@@ -34,6 +34,18 @@ def is_table(source: Any) -> bool:
     return pandas or streams or hasattr(source, "__dataframe__")
 
 
+def files_in(*sources: Any) -> list[str | Path]:
+    """The files among `sources`, or in the lists and mappings of them."""
+    found: list[str | Path] = []
+    for source in sources:
+        if isinstance(source, str | Path):
+            found.append(source)
+        elif isinstance(source, list | tuple | Mapping):
+            parts = source.values() if isinstance(source, Mapping) else source
+            found += [one for one in parts if isinstance(one, str | Path)]
+    return found
+
+
 def open_table(source: Any, name: str = "table") -> Table:
     """The table behind `source`; one sentence if there is none. `name` is for those that have none of their own."""
     if isinstance(source, Table):

@@ -120,7 +120,7 @@ def command(
         if file is not None:
             from calibrant.files import writable_file
 
-            writable_file(file)
+            writable_file(file, [predictions, *(ood or ())])
     from calibrant.audit import audit
     from calibrant.audit.gate import parse_conditions
 

@@ -44,7 +44,7 @@ def command(
     if resume:
         options.refuse_beside_resume(profile, settings, override, seed)
         record = Run(out).record
-        chosen, numbers = options.on_device(Run(out).settings, device), [int(one) for one in record.get("seeds", [])]
+        chosen, numbers = options.on_device(Run(out).settings, device), record.get("seeds", [])
         if not numbers:
             raise InputError(f"{out} is not a demo; resume it: {Run(out).resume_command}")
         asked = str(record["command"])

@@ -1,8 +1,9 @@
 """Where everything that goes wrong becomes one sentence on standard error and an exit code.
 
 0  done
-1  it failed: a disk is full, a file of a run is damaged; or a bug of ours, whose traceback is in a file that is named
-2  a usage error: a wrong option, path, setting, file or column, or a package that is not installed
+1  a bug of ours, whose traceback is in a file that is named
+2  a usage error or bad input: a wrong option, path, setting, file or column, a damaged file of a run, a full disk, too
+   little memory, a package that is not installed, or a plugin that fails, whose traceback is in a file that is named
 3  a gate failed: what was measured meets a condition of --fail-if
 4  training diverged
 129, 130, 143  stopped by SIGHUP (the terminal was closed), Ctrl-C or SIGTERM; the sentence says how to resume
@@ -23,13 +24,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from calibrant import InputError, __version__, install_line
+from calibrant.files import DivergedError
+from calibrant.runs.failures import UnforeseenError, is_foreseen
+from calibrant.slots import PluginError
 
 FAILED, USAGE, GATE, DIVERGED, INTERRUPTED = 1, 2, 3, 4, 128 + signal.SIGINT
 DEBUG = "CALIBRANT_DEBUG"
 USERS = InputError
 """The errors that are the user's; an error that is nobody's is a bug of ours."""
-# By name, so that nothing is imported for them.
-_FAILURES = {"RunError", "BuildError", "OutOfMemoryError", "MemoryError"}
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -86,7 +88,8 @@ def run(app: Callable[..., Any]) -> NoReturn:
         if os.environ.get(DEBUG):
             traceback.print_exc()
         message, code = explain(error)
-        say(message, code)
+        alike = isinstance(error, (InputError, DivergedError, GateFailed, Stopped, KeyboardInterrupt))
+        say(message, alike=alike or hasattr(error, "format_message"))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -135,44 +138,52 @@ def explain(error: BaseException) -> tuple[str, int]:
         return "stopped", INTERRUPTED
     if hasattr(error, "format_message"):  # typer's own: a wrong option or command
         return _usage(error), USAGE
-    return _foreseen(error, text) or (_bug(error, text), FAILED)
+    if isinstance(error, GateFailed) or is_foreseen(error):
+        return _foreseen(error, text)
+    return _bug(error)
 
 
-def _foreseen(error: BaseException, text: str) -> tuple[str, int] | None:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
+def _foreseen(error: BaseException, text: str) -> tuple[str, int]:
     if isinstance(error, GateFailed):
         return text, GATE
-    if "DivergedError" in kinds:
+    if isinstance(error, DivergedError):
         return text, DIVERGED
-    if isinstance(error, USERS):
-        return text, USAGE
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("calibrant"):
+    if isinstance(error, PluginError):
+        return f"{text}; its traceback is in {_kept(''.join(traceback.format_exception(error)))}", USAGE
+    if isinstance(error, ModuleNotFoundError):
         return f"{text}; install what this needs with: {install_line(error.name) or 'pip install'}", USAGE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or text}", FAILED
-    return (text or "out of memory", FAILED) if _FAILURES & kinds else None
+        return f"{where}{error.strerror or text}", USAGE
+    return text or "out of memory", USAGE
 
 
-def _bug(error: BaseException, text: str) -> str:
-    """The sentence for an `error` of ours, after its traceback was written to a file."""
-    about = f"unexpected {type(error).__name__}: {text}; this is a bug of calibrant: please report it with"
-    lines = [f"calibrant {__version__}, Python {sys.version}\n", f"{sys.argv}\n", *traceback.format_exception(error)]
+def _bug(error: BaseException) -> tuple[str, int]:
+    """The sentence for an `error` that nobody foresaw, after its traceback was written to a file, and the code."""
+    bug = UnforeseenError.of(error)
+    about = f"unexpected {bug}" if bug is not error else str(bug)
+    if bug.plugin:
+        return f"{about}; this is a bug of the plugin {bug.plugin}: its traceback is in {_kept(bug.details)}", USAGE
+    return f"{about}; this is a bug of calibrant: please report it with {_kept(bug.details)}", FAILED
+
+
+def _kept(details: str) -> str:
+    """The name of a file with the traceback `details`; if none can be written, how to see it."""
     try:
         number, path = tempfile.mkstemp(prefix="calibrant-", suffix=".txt")
         with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.writelines(lines)
+            file.write(f"calibrant {__version__}, Python {sys.version}\n{sys.argv}\n{details}")
     except OSError:
-        return f"{about} what {DEBUG}=1 shows"
-    return f"{about} {path}"
+        return f"what {DEBUG}=1 shows"
+    return path
 
 
-def say(message: str, code: int) -> None:
-    """Print one sentence; of what all ranks of a run complain about alike, rank 0 speaks for all."""
+def say(message: str, *, alike: bool = True) -> None:
+    """Print one sentence; of what all ranks of a run complain about `alike`, rank 0 speaks for all."""
     with contextlib.suppress(OSError):  # the terminal was closed
         if is_main_process():
             print(f"calibrant: {message}", file=sys.stderr)
-        elif code == FAILED:
+        elif not alike:
             print(f"calibrant (rank {os.environ['RANK']}): {message}", file=sys.stderr)
 
 

@@ -36,13 +36,14 @@ def command(
     Thresholds are those of the run's validation data, on any data.
     """
     from calibrant.deploy.evaluating import evaluate_run
+    from calibrant.deploy.prediction_tables import files_read
     from calibrant.deploy.reporting import table_of, write_table
     from calibrant.files import writable_file
     from calibrant.runs.run import open_runs
 
     runs = open_runs(run)
     if out is not None:
-        writable_file(out)
+        writable_file(out, files_read(*([data] if data else []), *(ood or ())))
     wanted = options.parse_schemes(scheme, "all") if scheme else []
     given: dict[str, Any] = {"data": data, "ood": ood or (), "device": device or "auto"}
     given["module"] = None if module is None else network_of(module)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import InputError
-from calibrant.data import DataError, ImageTransform, iter_batches, with_defaults
+from calibrant.data import DataError, ImageTransform, Spec, iter_batches, with_defaults
 from calibrant.data.image_transform import COLORS
 from calibrant.deploy import EarlyStopping, Predictor
 from calibrant.files import RunError, cannot_write, whole, writable_file
+from calibrant.files.spreadsheet import marked_rows
 
 TableColumns = dict[str, list[Any]]
 FORMATS = (".csv", ".parquet")
@@ -47,7 +48,7 @@ def predict_table(
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"out must end in {' or '.join(FORMATS)}, not {path.name!r}")
     count = PredictionCount()
-    writable_file(path)
+    writable_file(path, files_read(spec))
     spec = with_defaults(spec, image_options(predictor))
     with _named(path), whole(path) as temporary, _writer(temporary, path.suffix.lower()) as write:
         for ids, inputs in iter_batches(spec, batch_rows):
@@ -62,6 +63,17 @@ def predict_table(
         if not seen:
             raise DataError(f"{spec} holds no inputs")
     return count
+
+
+def files_read(*specs: str) -> list[Path]:
+    """The tables and arrays that are read of `specs`, where each is one file or a folder of them."""
+    found: list[Path] = []
+    for spec in specs:
+        parsed = Spec.parse(spec)
+        path = Path(parsed.path)
+        if parsed.path and parsed.kind != "folder":
+            found += [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
+    return found
 
 
 def image_options(predictor: Predictor) -> dict[str, str]:
@@ -106,8 +118,8 @@ def _writer(path: Path, suffix: str) -> Iterator[Callable[[TableColumns], None]]
             if not state:
                 file = stack.enter_context(path.open("w", newline="", encoding="utf-8"))
                 state["writer"] = csv.writer(file, lineterminator="\n")
-                state["writer"].writerow(columns)
-            state["writer"].writerows(zip(*columns.values()))
+                state["writer"].writerows(marked_rows([columns]))
+            state["writer"].writerows(marked_rows(zip(*columns.values())))
 
         def parquet_rows(columns: TableColumns) -> None:
             import pyarrow as pa

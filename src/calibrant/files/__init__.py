@@ -15,12 +15,13 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from calibrant import InputError
 from calibrant.files import leftovers
+from calibrant.files.spreadsheet import marked_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,6 +144,20 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} was cut short or altered (it is not JSON); delete its folder to make it anew") from None
 
 
+def read_entries(path: Path, kinds: Mapping[str, Any], remedy: str = "delete it to make it anew") -> dict[str, Any]:
+    """The JSON object in `path`; refused unless it has entries of all `kinds`, a type each or a mapping of such."""
+    content = read_json(path)
+    if not _is_of(content, kinds):
+        raise RunError(f"{path} was altered (it lacks what belongs there); {remedy}")
+    return dict(content)
+
+
+def _is_of(content: Any, kind: Any) -> bool:
+    if isinstance(kind, Mapping):
+        return isinstance(content, dict) and all(_is_of(content.get(name), inner) for name, inner in kind.items())
+    return isinstance(content, kind) and not isinstance(content, bool)
+
+
 def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
     """The named tensors in `path`."""
     from safetensors import SafetensorError
@@ -162,12 +177,15 @@ def cannot_write(path: Path, error: OSError) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, durable: bool = True) -> str:
-    """Write `rows` as CSV, columns in the order in which they first occur; whole or not at all."""
+    """Write `rows` as CSV, columns in the order in which they first occur; whole or not at all.
+
+    Text that a spreadsheet would take for a formula is marked (`calibrant.files.spreadsheet`).
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(
+        marked_rows([columns, *([row.get(name, "") for name in columns] for row in rows)])
+    )
     return write_bytes(path, text.getvalue().encode(), durable=durable)
 
 
@@ -191,9 +209,16 @@ def writable(folder: Path) -> Path:
         raise InputError(f"{folder} cannot be written: {error.strerror}; choose another output folder") from None
 
 
-def writable_file(path: Path) -> Path:
-    """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written."""
+def writable_file(path: Path, inputs: Iterable[str | Path] = ()) -> Path:
+    """`path`, whose folder is made if it is not there; refused, before any work is done, if it cannot be written.
+
+    Refused also if it is one of the files `inputs` that are read, under whatever name.
+    """
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file in it")
+    for read in inputs:
+        with contextlib.suppress(OSError):  # one of them is not there
+            if path.samefile(read):
+                raise InputError(f"{path} would be written over {read}, which is read; name another output file")
     writable(path.parent)
     return path

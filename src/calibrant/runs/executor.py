@@ -23,7 +23,8 @@ from multiprocessing.connection import wait
 from typing import Any, Literal, Protocol
 
 from calibrant import InputError
-from calibrant.files import DivergedError, RunError
+from calibrant.files import RunError
+from calibrant.runs.failures import WorkerError, described, portable
 from calibrant.runs.resources import cores, torch_threads
 from calibrant.slots import load_plugins, loaded_plugins
 
@@ -74,27 +75,12 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """The error in one line, with its kind unless it is one of ours.
-
-        >>> Ended(error=InputError("no such file")).reason, Ended(error=KeyError("x")).reason
-        ('no such file', "KeyError: 'x'")
-        """
-        if self.error is None:
-            return ""
-        kind = "" if isinstance(self.error, (InputError, RunError)) else f"{type(self.error).__name__}: "
-        return " ".join(f"{kind}{self.error}".split())
+        """The error in one line, with its kind unless it is one of ours."""
+        return "" if self.error is None else described(self.error)
 
     def portable(self) -> Ended:
-        """The same with an error that any process can read: of our kinds with its sentence, all others as a failure."""
-        if self.error is None:
-            return self
-        kinds = (DivergedError, InputError, WorkerError, RunError)
-        kind = next((kind for kind in kinds if isinstance(self.error, kind)), WorkerError)
-        return Ended(error=kind(self.reason))
-
-
-class WorkerError(RunError):
-    """A worker died, or failed in a way that was not foreseen: another attempt may succeed."""
+        """The same with an error that any process can read."""
+        return self if self.error is None else Ended(error=portable(self.error))
 
 
 def may_succeed_again(error: Exception) -> bool:

@@ -6,6 +6,7 @@ files go to a temporary folder.
 
 from __future__ import annotations
 
+import builtins
 import logging
 import tempfile
 import threading
@@ -24,10 +25,10 @@ from calibrant.runs.executor import (
     Score,
     Send,
     Task,
-    WorkerError,
     may_succeed_again,
     perform,
 )
+from calibrant.runs.failures import UnforeseenError, WorkerError, is_foreseen
 from calibrant.runs.ray_cluster import cluster
 from calibrant.runs.resources import Resources, environment, torch_threads
 
@@ -183,7 +184,8 @@ class _Driver:
         """A task failed too often; the text has a traceback of each failure that was not the death of a process."""
         last = failures.rpartition("Failure # ")[2].strip()
         reason = last.splitlines()[-1].strip() if "ray::" in last else "its process died"
-        self._tell(self.agenda.end, number, Ended(error=WorkerError(reason)))
+        error = UnforeseenError(reason, last) if _is_bug(reason) else WorkerError(reason)
+        self._tell(self.agenda.end, number, Ended(error=error))
 
     def _tell(self, function: Any, number: int, content: Any) -> None:
         if self.error is None:
@@ -191,6 +193,16 @@ class _Driver:
                 function(self.tasks[number], content)
             except Exception as error:
                 self.error = error
+
+
+def _is_bug(reason: str) -> bool:
+    """Whether the last line of a traceback names an error that nobody foresaw.
+
+    >>> _is_bug("IndexError: off by one"), _is_bug("OSError: [Errno 28] No space left on device")
+    (True, False)
+    """
+    kind = getattr(builtins, reason.partition(":")[0], None)
+    return isinstance(kind, type) and issubclass(kind, Exception) and not is_foreseen(kind())
 
 
 def _hooks(driver: _Driver) -> tuple[Any, Any]:

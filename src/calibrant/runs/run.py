@@ -22,7 +22,7 @@ from calibrant import InputError
 from calibrant.config.dependence import first_difference, identity
 from calibrant.config.loading import Settings, load_settings
 from calibrant.config.schemes import Scheme
-from calibrant.files import RunError, read_json, writable, write_bytes, write_json
+from calibrant.files import RunError, read_entries, writable, write_bytes, write_json
 from calibrant.files.leftovers import clear
 from calibrant.runs.stages import MemoryStage, Stage, StoredStage
 from calibrant.slots import plugin_options
@@ -57,9 +57,12 @@ class Run:
         """What was asked for."""
         if not self.exists:
             raise InputError(f"{self.root} is not a run: it has no {RECORD}; `calibrant train --out` makes one")
-        record = read_json(self.root / RECORD)
-        if not isinstance(record, dict) or not isinstance(record.get("schemes"), list):
-            raise RunError(f"{self.root / RECORD} was altered; start the run again in another folder")
+        elsewhere = "start the run again in another folder"
+        record = read_entries(self.root / RECORD, {"schemes": list, "command": str}, elsewhere)
+        names, seeds = [record["schemes"], record.get("products", [])], record.get("seeds", [0])
+        whole = all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in names)
+        if not whole or not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+            raise RunError(f"{self.root / RECORD} was altered (its schemes or seeds are none); {elsewhere}")
         return record
 
     @property

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
 from calibrant import InputError
-from calibrant.runs.executor import Ended, Listener, Task, WorkerError, perform
+from calibrant.runs.executor import Ended, Listener, Task, perform
+from calibrant.runs.failures import WorkerError
 from calibrant.runs.resources import environment
 
 # On few cores one thread per process is fastest, and it does not oversubscribe them.

@@ -38,8 +38,12 @@ def threshold_for_coverage(gate: Any, coverage: float) -> Threshold:
     """
     output = checks.finite("gate", checks.measured.floating("gate", gate, dims=1))
     total = len(output)
-    if not 0 <= coverage <= 1:
-        raise InputError(f"coverage must lie in [0, 1], not {coverage}")
+    try:
+        inside = bool(0 <= coverage <= 1)
+    except (TypeError, ValueError, RuntimeError):  # no number, or several
+        inside = False
+    if not inside:
+        raise InputError(f"coverage must lie in [0, 1], not {coverage!r}")
     if coverage == 0:
         value = math.inf
     elif coverage > (total - 1) / total:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from calibrant.backbones import build, cost
-from calibrant.files import read_json
-from calibrant.studies.lab import Lab, write_compact
+from calibrant.files import read_entries
+from calibrant.studies.lab import AGAIN, Lab, write_compact
 from calibrant.studies.plan import BASES
 from calibrant.studies.planning import Needs
 from calibrant.studies.study import OCM, Figures, Study
@@ -50,6 +50,13 @@ def _path(lab: Lab) -> Path:
     return lab.results / "records" / "cost.json"
 
 
+def _read(lab: Lab) -> dict[str, Any]:
+    """Costs of the paper's network and of the profile's own."""
+    counts = {"parameters": int, "multiply_adds": int}
+    network = {"network": str, "F": counts, "B": {**counts, "draw": int}, "Selector": counts}
+    return read_entries(_path(lab), {"paper": network, "own": network}, AGAIN)
+
+
 def _prepare(lab: Lab) -> None:
     from calibrant.training.training_data import class_count, open_data
 
@@ -85,7 +92,7 @@ def agrees(value: float, printed: float, digits: int) -> bool:
 
 
 def _tables(lab: Lab) -> list[StudyTable]:
-    record = read_json(_path(lab))
+    record = _read(lab)
     draw = record["paper"]["B"]["draw"] / 1e9
     note = (
         f"{record['paper']['network']}. Multiply-adds by PyTorch's counter (which counts each as two operations), for"
@@ -98,7 +105,7 @@ def _tables(lab: Lab) -> list[StudyTable]:
 
 
 def _figures(lab: Lab) -> Figures:
-    record = read_json(_path(lab))["paper"]
+    record = _read(lab)["paper"]
     shown = {"FNN": record["F"], "BNN": record["B"], "Selector": record["Selector"]}
     return {
         "figure": bars(

@@ -12,8 +12,8 @@ from typing import Any
 from calibrant import InputError
 from calibrant.config.dependence import key
 from calibrant.config.loading import Settings
-from calibrant.files import RunError, read_json
 from calibrant.runs.executor import Listener, Processes, Send, Serial, Task
+from calibrant.runs.failures import described, worst
 from calibrant.studies.journal import Journal
 from calibrant.studies.lab import Lab, write_compact
 from calibrant.studies.measuring import detectors, lightened, measure
@@ -55,7 +55,8 @@ class Job:
 def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
     """Do all `jobs`, each after those it needs, in this process or in worker processes; what was stopped resumes.
 
-    A job that fails keeps back only those that need it; the failures are told at the end.
+    A job that fails keeps back only those that need it; the failures are told at the end, in an error of the
+    worst of their kinds.
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, not {workers}")
@@ -67,7 +68,8 @@ def run_jobs(lab: Lab, jobs: Sequence[Job], *, workers: int = 1) -> None:
     with journal.shown():
         executor.run(tasks, Listener(on_start=journal.start, on_end=journal.end))
     if journal.failures:
-        raise RunError(f"{len(journal.failures)} of {len(jobs)} jobs failed: {'; '.join(journal.failures)}")
+        told = "; ".join(f"{name}: {described(error)}" for name, error in journal.failures.items())
+        raise worst([*journal.failures.values()], f"{len(journal.failures)} of {len(jobs)} jobs failed: {told}")
 
 
 def execute(argument: tuple[Lab, Job, bool | None], send: Send) -> None:
@@ -165,4 +167,4 @@ def choice_trial(lab: Lab, choice: Choice) -> StudyTrial:
 def is_chosen(lab: Lab, choice: Choice) -> bool:
     """Whether `choice` is made already, with these settings."""
     path = lab.choice_path(choice.scheme, choice.regularizer)
-    return path.exists() and read_json(path)["digest"] == choice_digest(lab, choice)
+    return path.exists() and lab.choice(choice.scheme, choice.regularizer)["digest"] == choice_digest(lab, choice)

@@ -11,13 +11,13 @@ from calibrant.runs.executor import Ended, Task
 
 
 class Journal:
-    """Counts jobs as they start and end, remembers failures, and guesses what time is left.
+    """Counts jobs as they start and end, remembers failures by the name of the job, and guesses what time is left.
 
     `bar`: one bar for all jobs in place of lines. A stage that runs in this process has a bar of its own.
     """
 
     def __init__(self, total: int, *, bar: bool = False) -> None:
-        self.total, self.done, self.failures = total, 0, list[str]()
+        self.total, self.done, self.failures = total, 0, dict[str, Exception]()
         self._began, self._started = time.monotonic(), dict[str, float]()
         self._progress: Any = None
         if bar:
@@ -43,7 +43,7 @@ class Journal:
         now = time.monotonic()
         took = now - self._started.pop(task.name, now)
         if ended.error is not None:
-            self.failures.append(f"{task.name}: {ended.reason}")
+            self.failures[task.name] = ended.error
             self._tell(f"failed {task.name}: {ended.reason}", always=True)
             return
         left = (now - self._began) / self.done * (self.total - self.done)

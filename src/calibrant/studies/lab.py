@@ -23,7 +23,7 @@ import yaml
 from calibrant import InputError
 from calibrant.config.dependence import identity, key
 from calibrant.config.loading import Settings, load_settings, read_yaml
-from calibrant.files import read_json, write_bytes
+from calibrant.files import RunError, read_entries, write_bytes
 from calibrant.metrics.functional import Bounds
 from calibrant.studies.estimates import ANY, Estimate, bounds_of, over_seeds
 from calibrant.studies.measuring import DIGITS
@@ -32,6 +32,8 @@ from calibrant.studies.records import find_record, read_header, read_record, wri
 from calibrant.studies.study_trial import StudyTrial
 
 FORMAT = 1
+AGAIN = "delete it, and `reproduce` makes it anew"
+_CHOICE = {"digest": str, "seed": int, "epochs": int, "weight": (int, float), "validation": list}
 
 
 class MissingRecord(InputError):  # noqa: N818  (it is mostly no error: the study was not run)
@@ -153,7 +155,12 @@ class Lab:
         path = self.choice_path(scheme, regularizer)
         if not path.exists():
             raise MissingRecord(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
-        return dict(read_json(path))
+        choice = read_entries(path, _CHOICE, AGAIN)
+        if not all(
+            isinstance(fit, dict) and isinstance(fit.get("weight"), int | float) for fit in choice["validation"]
+        ):
+            raise RunError(f"{path} was altered (a fit has no weight); {AGAIN}")
+        return choice
 
 
 def combine(entries: Sequence[dict[str, Any]], bounds: Bounds = ANY) -> Estimate:

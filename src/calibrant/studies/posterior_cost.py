@@ -26,9 +26,9 @@ from calibrant import InputError
 from calibrant.config.dependence import key
 from calibrant.config.loading import Settings
 from calibrant.data import ArrayData
-from calibrant.files import read_json
+from calibrant.files import RunError, read_entries
 from calibrant.studies.jobs import open_workspace
-from calibrant.studies.lab import FORMAT, Lab, MissingRecord, write_compact
+from calibrant.studies.lab import AGAIN, FORMAT, Lab, MissingRecord, write_compact
 from calibrant.training import TrainingData, Workspace
 from calibrant.training.predicting import InOrder, predict
 
@@ -48,14 +48,23 @@ def read_costs(lab: Lab) -> dict[str, dict[str, float]]:
     """Seconds and memory in bytes by system."""
     if not cost_path(lab).is_file():
         raise MissingRecord(f"{cost_path(lab)} is missing: the study has not been run to its end")
-    return dict(read_json(cost_path(lab))["systems"])
+    found = _read(lab)["systems"]
+    if not all(
+        isinstance(row, dict) and all(isinstance(one, int | float) for one in row.values()) for row in found.values()
+    ):
+        raise RunError(f"{cost_path(lab)} was altered (a cost is no number); {AGAIN}")
+    return dict(found)
+
+
+def _read(lab: Lab) -> dict[str, Any]:
+    return read_entries(cost_path(lab), {"digest": str, "systems": dict}, AGAIN)
 
 
 def measure_costs(lab: Lab) -> None:
     """Measure all rows, unless that is done already by code that costs the same."""
     plan = lab.plan.posteriors
     digest = key({"format": FORMAT, "costs": COSTS, "systems": {n: list(c) for n, c in plan.systems.items()}})
-    if cost_path(lab).is_file() and read_json(cost_path(lab))["digest"] == digest:
+    if cost_path(lab).is_file() and _read(lab)["digest"] == digest:
         return
     if lab.runs is None:
         raise InputError("the study `posteriors` needs a run directory")

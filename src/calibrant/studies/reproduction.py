@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from calibrant.config.loading import load_settings
+from calibrant.files import writable
 from calibrant.slots import loaded_plugins
 from calibrant.studies import planning
 from calibrant.studies.jobs import run_jobs
@@ -39,6 +40,8 @@ def open_lab(
 def reproduce(lab: Lab, study: str, *, workers: int = 1) -> list[Path]:
     """Run `study`, or `"all"`, and draw it; returns the folders that were written."""
     chosen = pick(lab, study)
+    for folder in filter(None, (lab.results, lab.runs)):
+        writable(folder)
     labs = {one.name: one.within(lab) for one in chosen}
     for where in dict.fromkeys(inner.results for inner in labs.values()):
         group = [one for one in chosen if labs[one.name].results == where]

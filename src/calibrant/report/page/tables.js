@@ -109,7 +109,7 @@ const sources = {
 const csv = (lines) => {
   const names = [...new Set(lines.flatMap(Object.keys))];
   // Text that a spreadsheet would take for a formula is marked as text.
-  const safe = (each) => (typeof each === "string" && /^[=+@-]/.test(each) && Number.isNaN(Number(each)) ? `'${each}` : String(each ?? ""));
+  const safe = (each) => (typeof each === "string" && /^'*[=+@\t\r\n-]/.test(each) && Number.isNaN(Number(each)) ? `'${each}` : String(each ?? ""));
   const quote = (each) => (/[",\r\n]/.test(safe(each)) ? `"${safe(each).replaceAll('"', '""')}"` : safe(each));
   return [names, ...lines.map((row) => names.map((name) => row[name]))].map((row) => row.map(quote).join(",") + "\n").join("");
 };

@@ -10,7 +10,7 @@ OUT/stages/       the run cache: see `calibrant.runs.stages`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ class SweepResult:
     sweep: Sweep
     baseline: TrialRow
     trials: tuple[TrialRow, ...]
+    errors: Mapping[str, Exception] = field(default_factory=dict, compare=False)
+    """What the trials that failed just now failed with, by name; not written."""
 
     @property
     def winner(self) -> TrialRow | None:

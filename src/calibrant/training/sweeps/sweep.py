@@ -14,8 +14,9 @@ from calibrant import InputError
 from calibrant.config.groups import DataSettings
 from calibrant.config.loading import Settings
 from calibrant.config.schemes import Scheme
-from calibrant.files import RunError, write_json
+from calibrant.files import RunError, writable, write_json
 from calibrant.runs.executor import Ended, Executor, Listener, Score, Send, Task
+from calibrant.runs.failures import worst
 from calibrant.training import TrainingData, Workspace, open_data
 from calibrant.training.sweeps.grid import BASELINE, Sweep
 from calibrant.training.sweeps.record import RECORD, SweepResult, TrialRow
@@ -86,7 +87,7 @@ def run_sweep(
     Trials that an earlier sweep in `out` finished or stopped early are kept, failed ones are tried again.
     `on_trial(row, done, total)` is told of every trial that ends.
     """
-    folder = Path(out).absolute()
+    folder = writable(Path(out)).absolute()
     fits = _fits(sweep, folder)
     result = _begun(sweep, folder, fits)
     rows = {row.name: row for row in result.rows()}
@@ -103,8 +104,9 @@ def run_sweep(
             on_trial(rows[task.name], done, len(rows))
 
     result.save(folder)
-    executor.run([_task(fit, executor) for fit in fits if rows[fit.name].state == "pending"], Listener(on_end=on_end))
-    final = current()
+    todo = [_task(fit, executor) for fit in fits if rows[fit.name].state == "pending"]
+    ended = executor.run(todo, Listener(on_end=on_end))
+    final = replace(current(), errors={name: one.error for name, one in ended.items() if one.error is not None})
     final.draw(folder)
     return final
 
@@ -149,10 +151,11 @@ def _begun(sweep: Sweep, out: Path, fits: Sequence[TrialFit]) -> SweepResult:
 
 
 def check_finished(result: SweepResult, resume: str) -> None:
-    """Refuse to call a sweep done in which a trial failed."""
+    """Refuse to call a sweep done in which a trial failed, with an error of the worst kind among them."""
     failed = [row for row in result.rows() if row.state == "failed"]
     if failed:
-        raise RunError(
+        raise worst(
+            [result.errors[row.name] for row in failed if row.name in result.errors],
             f"{len(failed)} of {len(result.rows())} trials failed, first {failed[0].name}: {failed[0].reason};"
-            f" to try them again: {resume}"
+            f" to try them again: {resume}",
         )
