@@ -180,6 +180,66 @@ def test_an_image_of_100_megapixels(tmp_path):
             open_source(f"folder:{tmp_path / name}.png")
 
 
+EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 4 4
+%%EndComments
+(ran) print showpage
+%%EOF
+"""
+DDS = (
+    b"DDS "
+    + struct.pack("<7I", 124, 0x1007, 4, 4, 16, 0, 0)
+    + bytes(44)
+    + struct.pack("<2I4s5I", 32, 4, b"XXXX", *[0] * 5)
+)
+
+
+def parquet_of(content: bytes, path: Path) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"image": [content], "label": [0]}), path)
+    return f"parquet:{path}?size=4"
+
+
+@pytest.mark.parametrize("content", [EPS, DDS + bytes(20), DDS], ids=["EPS", "DDS", "DDS cut short"])
+def test_only_decoders_of_the_admitted_suffixes_see_an_image(tmp_path, content, monkeypatch):
+    """Whatever a file is called, no other plugin of Pillow is given it; that of EPS would start Ghostscript."""
+    from PIL import DdsImagePlugin, EpsImagePlugin
+
+    seen: list[object] = []
+    for plugin in (EpsImagePlugin.EpsImageFile, DdsImagePlugin.DdsImageFile):
+        monkeypatch.setattr(plugin, "_open", lambda image: seen.append(image))
+    (tmp_path / "x.png").write_bytes(content)
+    for spec in (f"folder:{tmp_path}?size=4", parquet_of(content, tmp_path / "x.parquet")):
+        with pytest.raises(DataError, match=r"^image .* cannot be decoded \(cannot identify image file\); replace"):
+            open_source(spec)
+    assert not seen
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
+def test_every_admitted_format_is_read(tmp_path, kind):
+    from PIL import Image
+
+    Image.new("RGB", (3, 2), (255, 0, 0)).save(tmp_path / "x.png", kind)
+    found = open_source(f"folder:{tmp_path / 'x.png'}").inputs
+    assert found.shape == (1, 3, 2, 3)
+    assert found[0, :, 0, 0].tolist() == pytest.approx([255, 0, 0], abs=2)
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("x"), RuntimeError(), AttributeError("y"), ZeroDivisionError()])
+def test_whatever_a_decoder_raises_becomes_the_sentence(tmp_path, error, monkeypatch):
+    from PIL import Image, PngImagePlugin
+
+    def fail(image: object) -> None:
+        raise error
+
+    Image.new("1", (3, 2)).save(tmp_path / "x.png")
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load_prepare", fail)
+    with pytest.raises(DataError, match=r"cannot be decoded \(\w+\); replace or remove it$"):
+        open_source(f"folder:{tmp_path / 'x.png'}")
+
+
 @pytest.mark.parametrize("name", ["d.npz", "d.csv", "d.png", "splits.json"])
 def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path, name):
     os.mkfifo(tmp_path / name)

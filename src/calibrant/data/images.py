@@ -19,12 +19,17 @@ from calibrant.files import open_regular
 if TYPE_CHECKING:
     from PIL import Image
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""The decoders of Pillow that are used; of the others, some start programs (EPS) or fail in ways of their own."""
 SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
-
 
 MOST_PIXELS = 2**26
 _TOO_LARGE = f"it has more than {MOST_PIXELS:,} pixels; make it smaller"
 INTERPOLATIONS = {"bilinear": 2, "bicubic": 3}  # by name, with Pillow's number
+
+
+class _DamagedError(Exception):
+    """A file that no decoder reads."""
 
 
 @dataclass(frozen=True)
@@ -140,22 +145,36 @@ def decode(content: bytes | Path, name: str, form: ImageForm) -> Tensor:
     try:
         with warnings.catch_warnings(), _opened(content) as file:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
-                _check_pixels(image)
-                return pil_to_tensor(image, form)
+            return pil_to_tensor(_decoded(file), form)
     except FileNotFoundError:
         raise DataError(f"image {name} does not exist; check the path") from None
     except DataError as error:
         raise DataError(f"image {name} cannot be used: {error}") from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise DataError(f"image {name} cannot be used: {_TOO_LARGE}") from None
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except (OSError, ValueError, _DamagedError) as error:
         reason = str(error).split("<")[0].strip()
         raise DataError(f"image {name} cannot be decoded ({reason}); replace or remove it") from None
 
 
 def _opened(content: bytes | Path) -> IO[bytes]:
     return io.BytesIO(content) if isinstance(content, bytes) else open_regular(content)
+
+
+def _decoded(file: IO[bytes]) -> Image.Image:
+    """The image in `file`, of one of `FORMATS` whatever its name says, with its pixels in memory."""
+    from PIL import Image
+
+    bombs = (Image.DecompressionBombWarning, Image.DecompressionBombError)
+    try:
+        image = Image.open(file, formats=FORMATS)
+        _check_pixels(image)
+        image.load()
+    except (DataError, MemoryError, *bombs):
+        raise
+    except Exception as error:  # of a damaged file, a decoder can raise almost anything
+        raise _DamagedError(str(error) or type(error).__name__) from None
+    return image
 
 
 def _check_pixels(image: Image.Image) -> None:
