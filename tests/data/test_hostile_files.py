@@ -116,6 +116,16 @@ def test_a_pickle_whose_key_is_nested_a_million_times(name):
         read_arrays(b"\x80\x04" + DEEP[name], "data_batch_1")
 
 
+ITSELF = [b"N" + b"q\x00h\x00\x86" * 60, b"N" + b"2\x86" * 60, b"(" + b"N" * 1000 + b"t" + b"22\x87" * 15]
+
+
+@pytest.mark.parametrize("key", ITSELF)
+def test_a_pickle_whose_key_holds_itself_over_and_over(key):
+    """To hash it would take years."""
+    with pytest.raises(DataError, match="stand for more than 16,777,216"):
+        read_arrays(b"\x80\x02}" + key + b"K\x01s.", "data_batch_1")
+
+
 @pytest.mark.parametrize("content", [b"0.", b"1.", b"\x85.", b"t.", b"(0\x87.", b"h\x05.", b"2.", b"\x94."])
 def test_a_pickle_that_takes_what_is_not_there(content):
     with pytest.raises(DataError, match="damaged"):
