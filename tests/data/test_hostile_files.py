@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant import InputError
 from calibrant.data import DataError, Splits, open_source
 from calibrant.data.archives import iterate
 from calibrant.data.sources import iter_batches
 from calibrant.data.unpickle import MOST_VALUES, read_arrays
+from calibrant.evaluation import Evaluation
 
 HEADER = "{{'descr': '<f8', 'fortran_order': {}, 'shape': {}, }}"
 
@@ -59,11 +61,82 @@ def test_npz_member_without_npy(tmp_path, how):
 
 @pytest.mark.parametrize("how", [read, stream])
 def test_npz_that_unpacks_a_thousand_fold(tmp_path, how, monkeypatch):
-    monkeypatch.setattr("calibrant.files.npz_arrays.WHOLE_BYTES", 2**20)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
     shape = f"({2**18}, 1)"
     spec = npz(tmp_path / "d.npz", "inputs.npy", HEADER.format(False, shape), bytes(2**21), zipfile.ZIP_DEFLATED)
     with pytest.raises(DataError, match="save it uncompressed"):
         how(spec)
+
+
+def small_arrays_that_unpack_to_much(path: Path, members: int = 8) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(members):
+            text = HEADER.format(False, f"({2**14},)").encode()
+            content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(2**17)
+            archive.writestr(f"x{number}.npy", content)
+    return path
+
+
+def test_an_npz_file_whose_members_unpack_to_much_together(tmp_path, monkeypatch):
+    """Each of them is within the limit, all of them are not; nothing of any is unpacked."""
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**19)
+    monkeypatch.setattr("zipfile.ZipExtFile.read", lambda *_: pytest.fail("it was unpacked"))
+    path = small_arrays_that_unpack_to_much(tmp_path / "e.npz")
+    with pytest.raises(InputError, match=r"e\.npz unpacks [\d,]+ bytes to 1,0\d\d,\d+, which is not believed; save"):
+        Evaluation.load(path)
+    with pytest.raises(DataError, match="which is not believed"):
+        open_source(f"npz:{path}?inputs=x0")
+
+
+def parquet_of_zeros(path: Path, rows: int, lists: bool) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    zeros = pa.array(np.zeros(rows, np.float32))
+    values = pa.FixedSizeListArray.from_arrays(zeros, 8) if lists else zeros
+    pq.write_table(pa.table({"x": values, "other": ["x"] * len(values)}), path)
+    return f"parquet:{path}?features=x"
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("how", [read, stream])
+def test_a_parquet_file_of_far_more_rows_than_its_size(tmp_path, monkeypatch, how, lists):
+    spec = parquet_of_zeros(tmp_path / "d.parquet", 2**18, lists)
+    assert (tmp_path / "d.parquet").stat().st_size < 10_000
+    how(spec)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.iter_batches", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(DataError, match=r"d\.parquet unpacks [\d,]+ bytes to 2,097,152, which is not believed; read"):
+        how(spec)
+
+
+def test_parquet_files_of_a_folder_that_are_much_together(tmp_path, monkeypatch):
+    for number in range(4):
+        parquet_of_zeros(tmp_path / f"{number}.parquet", 2**16, False)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
+    with pytest.raises(DataError, match="which is not believed"):
+        open_source(f"parquet:{tmp_path}?features=x")
+    assert len(stream(f"parquet:{tmp_path}?features=x")) > 1
+
+
+@pytest.mark.parametrize("how", [read, stream])
+def test_one_image_in_many_rows_of_a_parquet_file(tmp_path, monkeypatch, how):
+    """It is stored once, and decoded for every row."""
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    encoded = io.BytesIO()
+    Image.new("L", (256, 256)).save(encoded, "PNG")
+    pq.write_table(pa.table({"image": [encoded.getvalue()] * 100, "label": [0] * 100}), tmp_path / "d.parquet")
+    spec = f"parquet:{tmp_path / 'd.parquet'}?color=gray"
+    how(spec)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
+    with pytest.raises(DataError, match=r"which is not believed; .* give size= for images"):
+        how(spec)
+    how(f"{spec}&size=8")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
