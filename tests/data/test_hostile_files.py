@@ -106,7 +106,7 @@ def test_a_parquet_file_of_far_more_rows_than_its_size(tmp_path, monkeypatch, ho
     how(spec)
     monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
     monkeypatch.setattr("pyarrow.parquet.ParquetFile.iter_batches", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises(DataError, match=r"d\.parquet unpacks [\d,]+ bytes to 2,097,152, which is not believed; read"):
+    with pytest.raises(DataError, match=r"d\.parquet unpacks [\d,]+ bytes to 2,097,152, which is not believed; write"):
         how(spec)
 
 

@@ -80,7 +80,7 @@ def _check_size(found: Sequence[Path], columns: Columns) -> None:
 def _check_held(found: Sequence[Path], held: int) -> None:
     """Refuse to hold more bytes in memory than what files of their size may stand for."""
     where = found[0] if len(found) == 1 else found[0].parent
-    advice = "read it in batches, or give size= for images"
+    advice = "write it with use_dictionary=False, or give size= for images"
     try:
         check_packing(where, sum(file.stat().st_size for file in found), held, advice)
     except InputError as error:
