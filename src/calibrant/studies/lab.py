@@ -11,6 +11,7 @@ The run directory with the networks is elsewhere (`runs`), shared by all studies
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -153,7 +154,16 @@ class Lab:
         path = self.choice_path(scheme, regularizer)
         if not path.exists():
             raise MissingRecord(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
-        return dict(read_json(path))
+        content = read_json(path)
+        try:
+            weights = [content["weight"], *(fit["weight"] for fit in content["validation"])]
+            sound = all(type(one) in (int, float) and 0 <= one < math.inf for one in weights)
+            sound = sound and type(content["epochs"]) is int and type(content["seed"]) is int
+        except (LookupError, TypeError):
+            sound = False
+        if not sound:
+            raise InputError(f"{path} does not hold a choice of lambda; delete it and run the study again")
+        return dict(content)
 
 
 def combine(entries: Sequence[dict[str, Any]], bounds: Bounds = ANY) -> Estimate:
