@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pickletools
+import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -136,3 +139,58 @@ def test_a_checkpoint_that_would_run_code_is_refused(checkpoint: tuple[nn.Module
     with pytest.raises(ValueError, match="cannot be read as weights"):
         load_weights(checkpoint[0], tmp_path / "harm.th")
     assert not (tmp_path / "harmed").exists()
+
+
+KEYS = {"nested a million times": b"N" + b"\x85" * 10**6, "holding itself 60 times over": b"N" + b"q\x00h\x00\x86" * 60}
+
+
+def hostile_checkpoint(kind: str, content: bytes, path: Path) -> Path:
+    """A checkpoint of either format of `torch.save`, with `content` where the pickle of the weights was."""
+    torch.save({"w": torch.zeros(2)}, path, _use_new_zipfile_serialization=kind == "zip")
+    if kind == "zip":
+        with zipfile.ZipFile(path) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, member in members.items():
+                archive.writestr(name, content if name.endswith("data.pkl") else member)
+        return path
+    with path.open("rb") as file:
+        parts = [pickletools.optimize(read_pickle(file)) for _ in range(5)]
+    parts[["mark", "version", "sizes", "weights", "storages"].index(kind)] = content
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def read_pickle(file: BinaryIO) -> bytes:
+    start = file.tell()
+    list(pickletools.genops(file))
+    end = file.tell()
+    file.seek(start)
+    return file.read(end - start)
+
+
+@pytest.mark.parametrize("kind", ["zip", "mark", "sizes", "weights", "storages"])
+@pytest.mark.parametrize("key", KEYS)
+def test_a_checkpoint_whose_pickle_has_a_hostile_key_is_refused(key: str, kind: str, tmp_path: Path) -> None:
+    """To hash the key would end the process or take years; in the older format, five pickles follow each other."""
+    path = hostile_checkpoint(kind, b"\x80\x02}" + KEYS[key] + b"K\x01s.", tmp_path / "deep.pt")
+    with pytest.raises(ValueError, match=r"deep\.pt cannot be read as weights: tuples more than 100 levels"):
+        load_weights(build("mlp-4", (3,), 2), path)
+
+
+def test_a_checkpoint_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**16)
+    path = hostile_checkpoint(
+        "zip", b"\x80\x02}X" + (2**22).to_bytes(4, "little") + bytes(2**22) + b"Ns.", tmp_path / "b.pt"
+    )
+    with pytest.raises(ValueError, match=r"which is not believed; save it with torch\.save"):
+        load_weights(build("mlp-4", (3,), 2), path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_checkpoints_of_both_formats_are_read(zipped: bool, tmp_path: Path) -> None:
+    network = build("mlp-4", (3,), 2)
+    torch.save(network.state_dict(), tmp_path / "w.pt", _use_new_zipfile_serialization=zipped)
+    loaded = load_weights(build("mlp-4", (3,), 2), tmp_path / "w.pt")
+    x = torch.randn(5, 3)
+    assert torch.equal(loaded(x), network(x))

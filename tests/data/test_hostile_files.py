@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant import InputError
 from calibrant.data import DataError, Splits, open_source
 from calibrant.data.archives import iterate
 from calibrant.data.sources import iter_batches
 from calibrant.data.unpickle import MOST_VALUES, read_arrays
+from calibrant.evaluation import Evaluation
 
 HEADER = "{{'descr': '<f8', 'fortran_order': {}, 'shape': {}, }}"
 
@@ -59,11 +61,82 @@ def test_npz_member_without_npy(tmp_path, how):
 
 @pytest.mark.parametrize("how", [read, stream])
 def test_npz_that_unpacks_a_thousand_fold(tmp_path, how, monkeypatch):
-    monkeypatch.setattr("calibrant.files.npz_arrays.WHOLE_BYTES", 2**20)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
     shape = f"({2**18}, 1)"
     spec = npz(tmp_path / "d.npz", "inputs.npy", HEADER.format(False, shape), bytes(2**21), zipfile.ZIP_DEFLATED)
     with pytest.raises(DataError, match="save it uncompressed"):
         how(spec)
+
+
+def small_arrays_that_unpack_to_much(path: Path, members: int = 8) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(members):
+            text = HEADER.format(False, f"({2**14},)").encode()
+            content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(2**17)
+            archive.writestr(f"x{number}.npy", content)
+    return path
+
+
+def test_an_npz_file_whose_members_unpack_to_much_together(tmp_path, monkeypatch):
+    """Each of them is within the limit, all of them are not; nothing of any is unpacked."""
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**19)
+    monkeypatch.setattr("zipfile.ZipExtFile.read", lambda *_: pytest.fail("it was unpacked"))
+    path = small_arrays_that_unpack_to_much(tmp_path / "e.npz")
+    with pytest.raises(InputError, match=r"e\.npz unpacks [\d,]+ bytes to 1,0\d\d,\d+, which is not believed; save"):
+        Evaluation.load(path)
+    with pytest.raises(DataError, match="which is not believed"):
+        open_source(f"npz:{path}?inputs=x0")
+
+
+def parquet_of_zeros(path: Path, rows: int, lists: bool) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    zeros = pa.array(np.zeros(rows, np.float32))
+    values = pa.FixedSizeListArray.from_arrays(zeros, 8) if lists else zeros
+    pq.write_table(pa.table({"x": values, "other": ["x"] * len(values)}), path)
+    return f"parquet:{path}?features=x"
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("how", [read, stream])
+def test_a_parquet_file_of_far_more_rows_than_its_size(tmp_path, monkeypatch, how, lists):
+    spec = parquet_of_zeros(tmp_path / "d.parquet", 2**18, lists)
+    assert (tmp_path / "d.parquet").stat().st_size < 10_000
+    how(spec)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.iter_batches", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(DataError, match=r"d\.parquet unpacks [\d,]+ bytes to 2,097,152, which is not believed; write"):
+        how(spec)
+
+
+def test_parquet_files_of_a_folder_that_are_much_together(tmp_path, monkeypatch):
+    for number in range(4):
+        parquet_of_zeros(tmp_path / f"{number}.parquet", 2**16, False)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
+    with pytest.raises(DataError, match="which is not believed"):
+        open_source(f"parquet:{tmp_path}?features=x")
+    assert len(stream(f"parquet:{tmp_path}?features=x")) > 1
+
+
+@pytest.mark.parametrize("how", [read, stream])
+def test_one_image_in_many_rows_of_a_parquet_file(tmp_path, monkeypatch, how):
+    """It is stored once, and decoded for every row."""
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    encoded = io.BytesIO()
+    Image.new("L", (256, 256)).save(encoded, "PNG")
+    pq.write_table(pa.table({"image": [encoded.getvalue()] * 100, "label": [0] * 100}), tmp_path / "d.parquet")
+    spec = f"parquet:{tmp_path / 'd.parquet'}?color=gray"
+    how(spec)
+    monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)
+    with pytest.raises(DataError, match=r"which is not believed; .* give size= for images"):
+        how(spec)
+    how(f"{spec}&size=8")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -114,6 +187,16 @@ def test_a_pickle_whose_key_is_nested_a_million_times(name):
     """To hash it would overflow the stack of the machine, which no `except` catches."""
     with pytest.raises(DataError, match="more than 100 levels deep"):
         read_arrays(b"\x80\x04" + DEEP[name], "data_batch_1")
+
+
+ITSELF = [b"N" + b"q\x00h\x00\x86" * 60, b"N" + b"2\x86" * 60, b"(" + b"N" * 1000 + b"t" + b"22\x87" * 15]
+
+
+@pytest.mark.parametrize("key", ITSELF)
+def test_a_pickle_whose_key_holds_itself_over_and_over(key):
+    """To hash it would take years."""
+    with pytest.raises(DataError, match="stand for more than 16,777,216"):
+        read_arrays(b"\x80\x02}" + key + b"K\x01s.", "data_batch_1")
 
 
 @pytest.mark.parametrize("content", [b"0.", b"1.", b"\x85.", b"t.", b"(0\x87.", b"h\x05.", b"2.", b"\x94."])
@@ -178,6 +261,66 @@ def test_an_image_of_100_megapixels(tmp_path):
     for name in ("large", "just"):
         with pytest.raises(DataError, match="more than 67,108,864 pixels"):
             open_source(f"folder:{tmp_path / name}.png")
+
+
+EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 4 4
+%%EndComments
+(ran) print showpage
+%%EOF
+"""
+DDS = (
+    b"DDS "
+    + struct.pack("<7I", 124, 0x1007, 4, 4, 16, 0, 0)
+    + bytes(44)
+    + struct.pack("<2I4s5I", 32, 4, b"XXXX", *[0] * 5)
+)
+
+
+def parquet_of(content: bytes, path: Path) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"image": [content], "label": [0]}), path)
+    return f"parquet:{path}?size=4"
+
+
+@pytest.mark.parametrize("content", [EPS, DDS + bytes(20), DDS], ids=["EPS", "DDS", "DDS cut short"])
+def test_only_decoders_of_the_admitted_suffixes_see_an_image(tmp_path, content, monkeypatch):
+    """Whatever a file is called, no other plugin of Pillow is given it; that of EPS would start Ghostscript."""
+    from PIL import DdsImagePlugin, EpsImagePlugin
+
+    seen: list[object] = []
+    for plugin in (EpsImagePlugin.EpsImageFile, DdsImagePlugin.DdsImageFile):
+        monkeypatch.setattr(plugin, "_open", lambda image: seen.append(image))
+    (tmp_path / "x.png").write_bytes(content)
+    for spec in (f"folder:{tmp_path}?size=4", parquet_of(content, tmp_path / "x.parquet")):
+        with pytest.raises(DataError, match=r"^image .* cannot be decoded \(cannot identify image file\); replace"):
+            open_source(spec)
+    assert not seen
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
+def test_every_admitted_format_is_read(tmp_path, kind):
+    from PIL import Image
+
+    Image.new("RGB", (3, 2), (255, 0, 0)).save(tmp_path / "x.png", kind)
+    found = open_source(f"folder:{tmp_path / 'x.png'}").inputs
+    assert found.shape == (1, 3, 2, 3)
+    assert found[0, :, 0, 0].tolist() == pytest.approx([255, 0, 0], abs=2)
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("x"), RuntimeError(), AttributeError("y"), ZeroDivisionError()])
+def test_whatever_a_decoder_raises_becomes_the_sentence(tmp_path, error, monkeypatch):
+    from PIL import Image, PngImagePlugin
+
+    def fail(image: object) -> None:
+        raise error
+
+    Image.new("1", (3, 2)).save(tmp_path / "x.png")
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load_prepare", fail)
+    with pytest.raises(DataError, match=r"cannot be decoded \(\w+\); replace or remove it$"):
+        open_source(f"folder:{tmp_path / 'x.png'}")
 
 
 @pytest.mark.parametrize("name", ["d.npz", "d.csv", "d.png", "splits.json"])

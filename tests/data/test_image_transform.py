@@ -133,3 +133,15 @@ def test_a_folder_takes_the_options_of_a_transform(tmp_path) -> None:
     assert with_defaults(f"{tmp_path}?size=9", {"size": "28"}) == f"{tmp_path}?size=9"
     with pytest.raises(ValueError, match=r"crop must be a fraction such as 0\.875, not 'half'"):
         open_source(f"{tmp_path}?size=8&crop=half")
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "²", "0", "-1", "8x", "1" * 10])
+def test_a_size_in_a_spec_that_is_no_number_of_pixels(size: str) -> None:
+    with pytest.raises(ValueError, match="size must be a number of pixels"):
+        ImageForm.parse(size)
+
+
+def test_a_long_thin_image_is_not_enlarged_beyond_all_memory() -> None:
+    """To 256 pixels of height, it would have 2 GB."""
+    with pytest.raises(ValueError, match="1 x 3000000 pixels become 256 x 768000000 before they are cropped"):
+        ImageForm((224, 224), crop=0.875).scaled(1, 3_000_000)

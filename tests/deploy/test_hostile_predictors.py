@@ -115,6 +115,44 @@ def test_tensors_of_a_wrong_kind(saved, file, kind):
         (saved / "predictor.json").write_bytes(record)
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_weights_of_several_floating_types(saved, own):
+    """A layer cannot compute with them, which would show at the first prediction only."""
+    names = [name for name, value in read_tensors(saved / "ensemble.safetensors").items() if value.is_floating_point()]
+    network = digits(3).ensemble.module if own else None
+    before = {path: path.read_bytes() for path in saved.iterdir()}
+    for name in names:
+        retyped(saved, "ensemble.safetensors", name, lambda value: value.half())
+        with pytest.raises(ValueError, match=r"cannot be used together: \S+ is torch\.float\d\d, but \S+ is torch"):
+            load(saved, network)
+        for path, content in before.items():
+            path.write_bytes(content)
+    retyped(saved, "ensemble.safetensors", names[0], lambda value: value.to(torch.float8_e4m3fn))
+    with pytest.raises(ValueError, match=r"cannot be used: \S+ is torch.float8"):
+        load(saved, network)
+
+
+SIZES = {"a side of a billion": [10**9, 10**9], "30,000 a side": [30_000, 30_000], "a long side": [1, 10**400]}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_transform_to_a_size_beyond_all_memory(saved, size):
+    about = {"size": SIZES[size], "crop": None, "mean": None, "std": None, "interpolation": "bilinear", "channels": 1}
+    altered(saved, lambda record: record.update(version=3, transform=about))
+    with pytest.raises(
+        ValueError, match=r"^size must be at most 67,108,864 pixels, which [^\n]+ is not; make it smaller$"
+    ):
+        load(saved)
+
+
+@pytest.mark.parametrize("crop", [1e-9, 5e-324])
+def test_a_transform_that_crops_from_a_size_beyond_all_memory(saved, crop):
+    about = {"size": [8, 8], "crop": crop, "mean": None, "std": None, "interpolation": "bilinear", "channels": 1}
+    altered(saved, lambda record: record.update(version=3, transform=about))
+    with pytest.raises(ValueError, match=r"^size / crop must be at most 67,108,864 pixels"):
+        load(saved)
+
+
 def test_deeply_nested_json(saved):
     (saved / "predictor.json").write_text("[" * 200_000)
     with pytest.raises(ValueError, match=r"is damaged: its .* cannot be read"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pickletools
@@ -36,7 +37,9 @@ INSTRUCTIONS = [
     b"G" + b"\x7f" * 8, b"U\x01x", b"X\x02\x00\x00\x00\xc3\xa9", b"B\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 8,
     b"\x95" + b"\xff" * 8, b"\x82\x01", b"cos\nsystem\n", b"cnumpy\ndtype\n", b"cnumpy\nndarray\n",
     b"cnumpy.core.multiarray\n_reconstruct\n", b"c_codecs\nencode\n", b"cbuiltins\nbytes\n", b"cbuiltins\neval\n",
-    b"i__builtin__\neval\n", b"Px\n", b"Q",
+    b"i__builtin__\neval\n", b"Px\n", b"Q", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nFloatStorage\n",
+    b"ctorch\nSize\n", b"ctorch._tensor\n_rebuild_from_type_v2\n", b"ctorch._utils\n_rebuild_sparse_tensor\n",
+    b"ctorch._utils\n_rebuild_meta_tensor_no_storage\n", b"ccollections\nCounter\n", b"M\xff\xff",
 ]  # fmt: skip
 
 
@@ -124,8 +127,9 @@ def _zip(content: bytes, random: Random) -> bytes:
     """One member damaged, under a right checksum."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    name = random.choice(list(members))
-    members[name] = _npy(members[name], random)
+    pickles = [name for name, member in members.items() if _opens_pickle(member)]
+    name = random.choice(pickles if pickles and random.random() < 0.6 else list(members))
+    members[name] = (_pickle if name in pickles else _npy)(members[name], random)
     if random.random() < 0.1:
         members[random.choice((name[:-4], "header.npy", "../x.npy", "x"))] = members.pop(name)
     target = io.BytesIO()
@@ -168,7 +172,10 @@ def _png(content: bytes, random: Random) -> bytes:
 
 def _pickle(content: bytes, random: Random) -> bytes:
     """One instruction removed, doubled, repeated very often, moved or replaced by one from `INSTRUCTIONS`."""
-    starts = [place or 0 for _, _, place in pickletools.genops(content)]
+    starts, file = [], io.BytesIO(content)
+    with contextlib.suppress(Exception):  # after several pickles, one behind the other, other bytes may follow
+        while True:
+            starts += [place or 0 for _, _, place in pickletools.genops(file)]
     parts = [content[start:end] for start, end in zip(starts, [*starts[1:], len(content)])]
     at, other = random.randrange(len(parts)), random.randrange(len(parts))
     kind = random.randrange(6)

@@ -18,24 +18,29 @@ from calibrant.backbones import build
 from calibrant.backbones.weights import load_weights
 from calibrant.calibrators import saved as calibrator_file
 from calibrant.cli import errors
-from calibrant.config.loading import load_settings
+from calibrant.config.loading import load_settings, read_yaml
 from calibrant.config.schemes import Scheme
 from calibrant.data.image_transform import ImageTransform
 from calibrant.data.sources import Spec, open_source
 from calibrant.data.splits import Splits
 from calibrant.data.unpickle import read_arrays
+from calibrant.deploy.frame_encoder import COLUMNS, FrameEncoder
 from calibrant.deploy.saving import describe, load
 from calibrant.evaluation import Evaluation, Resampling
 from calibrant.files import RunError, checksum, read_csv, read_json
 from calibrant.runs.run import Run
 from calibrant.runs.stages import StoredStage
 from calibrant.selective import Certificate
+from calibrant.studies.lab import Lab
+from calibrant.studies.plan import parse_plan
 from calibrant.studies.records import read_record
 from calibrant.training.checkpoints import Checkpoint, CheckpointStore
 from calibrant.training.sweeps.record import SweepResult
 
 CORPUS = Path(__file__).parent / "corpus"
 SAVED = Path(__file__).parents[1] / "deploy" / "predictor_of_0.1.0"
+PREDICTORS = Path(__file__).parent / "predictors"  # with a calibrator, a transform and a certificate
+SHAPE = (1, 4, 4)
 SENTENCES = (errors.USERS, RunError)
 """The errors that are ours: one sentence for the user. Any other error is a fault of the reader."""
 STAGE_INPUTS = {"rate": 0.1}
@@ -60,12 +65,23 @@ def _audit(path: Path) -> Any:
     return audit(path, resampling=Resampling(resamples=5)).rows
 
 
-def _predictor_record(path: Path) -> Any:
-    """A hostile record, whose own checksum is right."""
-    folder = _beside(path, SAVED)
-    _put(path, folder / "predictor.json")
-    _reseal(folder / "predictor.json", "checksum")
-    return describe(folder), load(folder)
+def _predictor_record(saved: Path) -> Callable[[Path], Any]:
+    """A hostile record beside whole tensors, whose own checksum is right."""
+
+    def read(path: Path) -> Any:
+        folder = _beside(path, saved)
+        _put(path, folder / "predictor.json")
+        _reseal(folder / "predictor.json", "checksum")
+        return _used(folder)
+
+    return read
+
+
+def _used(folder: Path) -> Any:
+    """What is in a predictor, and, if it takes images of `SHAPE`, what it says of two of them."""
+    about, predictor = describe(folder), load(folder)
+    fits = predictor.backbone is not None and predictor.backbone.shape == SHAPE
+    return about, predictor(torch.rand(2, *SHAPE)) if fits else predictor
 
 
 def _reseal(path: Path, entry: str) -> None:
@@ -77,18 +93,18 @@ def _reseal(path: Path, entry: str) -> None:
             path.write_text(json.dumps({**record, entry: checksum(record)}))
 
 
-def _predictor_tensors(part: str) -> Callable[[Path], Any]:
+def _predictor_tensors(part: str, saved: Path = SAVED) -> Callable[[Path], Any]:
     """Hostile tensors, whose checksums are right."""
 
     def read(path: Path) -> Any:
-        folder = _beside(path, SAVED)
+        folder = _beside(path, saved)
         _put(path, folder / f"{part}.safetensors")
-        record = json.loads((SAVED / "predictor.json").read_bytes())
+        record = json.loads((saved / "predictor.json").read_bytes())
         if path.is_file():
             record["files"][f"{part}.safetensors"] = hashlib.sha256(path.read_bytes()).hexdigest()
         del record["checksum"]
         (folder / "predictor.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
-        return describe(folder), load(folder)
+        return _used(folder)
 
     return read
 
@@ -164,6 +180,20 @@ def _spec(path: Path) -> Any:
     return found
 
 
+def _choice(path: Path) -> Any:
+    lab = Lab(load_settings(), parse_plan({}), path.parent / "results")
+    lab.choice_path("CBNN").parent.mkdir(parents=True, exist_ok=True)
+    _put(path, lab.choice_path("CBNN"))
+    return lab.chosen("CBNN")
+
+
+def _columns(path: Path) -> Any:
+    folder = path.parent / "columns"
+    folder.mkdir(exist_ok=True)
+    _put(path, folder / COLUMNS)
+    return FrameEncoder.load(folder).names
+
+
 def _weights(path: Path) -> Any:
     return load_weights(build("mlp-4", (3,), 2), path)
 
@@ -181,7 +211,13 @@ READERS = {
         Reader("stage-result", ".json", _stage),
         Reader("checkpoint", ".json", _checkpoint),
         Reader("metrics-csv", ".csv", read_csv),
-        Reader("predictor-record", ".json", _predictor_record),
+        Reader("predictor-record", ".json", _predictor_record(SAVED)),
+        Reader("trust-record", ".json", _predictor_record(PREDICTORS / "trust")),
+        Reader("trust-selector", ".safetensors", _predictor_tensors("selector", PREDICTORS / "trust")),
+        Reader("trust-calibrator", ".safetensors", _predictor_tensors("calibrator", PREDICTORS / "trust")),
+        Reader("trust-ensemble", ".safetensors", _predictor_tensors("ensemble", PREDICTORS / "trust")),
+        Reader("sirc-record", ".json", _predictor_record(PREDICTORS / "sirc")),
+        Reader("sirc-selector", ".safetensors", _predictor_tensors("selector", PREDICTORS / "sirc")),
         Reader("predictor-ensemble", ".safetensors", _predictor_tensors("ensemble")),
         Reader("predictor-outliers", ".safetensors", _predictor_tensors("outliers")),
         Reader("predictor-selector", ".safetensors", _predictor_tensors("selector")),
@@ -198,6 +234,9 @@ READERS = {
         Reader("splits", ".json", Splits.load),
         Reader("sweep", ".json", _sweep),
         Reader("study-record", ".parquet", read_record),
+        Reader("study", ".yaml", lambda path: parse_plan(read_yaml(path, "study"))),
+        Reader("choice", ".json", _choice),
+        Reader("columns", ".json", _columns),
         Reader("weights", ".safetensors", _weights),
         Reader("weights-torch", ".pt", _weights),
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from PIL import Image
-from readers import CHECKPOINT, CORPUS, READERS, SAVED, STAGE_INPUTS
+from readers import CHECKPOINT, CORPUS, PREDICTORS, READERS, SAVED, SHAPE, STAGE_INPUTS
 from safetensors.torch import save_file
 
 from calibrant.backbones import build
@@ -22,15 +22,22 @@ from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.data import ImageTransform
 from calibrant.data.splits import Splits
+from calibrant.deploy import Backbone, Predictor
+from calibrant.deploy.frame_encoder import FrameEncoder
+from calibrant.detectors import OutlierScores
 from calibrant.evaluation import Evaluation
+from calibrant.posteriors.mean_field import MeanField
 from calibrant.predictions import Predictions
 from calibrant.runs.stages import StoredStage
-from calibrant.selective import Certificate
+from calibrant.selective import SIRC, Certificate, Trust
+from calibrant.studies.lab import Lab, write_compact
+from calibrant.studies.plan import parse_plan
 from calibrant.studies.records import write_record
 from calibrant.training.checkpoints import CheckpointStore
 from calibrant.training.sweeps.grid import Parameter, Sweep
 from calibrant.training.sweeps.record import SweepResult, TrialRow
 
+CERTIFICATE = Certificate(0.05, 0.1, 0.7, 0.1, "digits", 0.8, 760, 1000, 21, 70, 1000)
 TABLE = {"confidence": [0.9, 0.6, 0.8, 0.7, 0.95, 0.55], "label": [0, 1, 1, 0, 2, 2], "predicted": [0, 1, 0, 0, 2, 1]}
 CLASSES = {f"p_{c}": [0.7, 0.2, 0.1, 0.5] if c == 0 else [0.3, 0.8, 0.9, 0.5] for c in (0, 1)} | {"label": [0, 1, 1, 0]}
 
@@ -53,7 +60,13 @@ def write_data(folder: Path) -> None:
     np.savez(folder / "data-npz" / "rows.npz", x=x, y=[0, 1, 0, 1])
     vectors = pa.FixedSizeListArray.from_arrays(x.reshape(-1), 3)
     pq.write_table(pa.table({"x": vectors, "label": [0, 1, 0, 1]}), folder / "data-parquet" / "rows.parquet")
-    Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(folder / "image" / "small.png")
+    image = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    for suffix in ("bmp", "gif", "jpg", "png", "ppm", "tif", "webp"):
+        image.save(folder / "image" / f"small.{suffix}")
+    image.save(folder / "image" / "packed.tif", compression="tiff_adobe_deflate")
+    encoded = [(folder / "image" / f"small.{suffix}").read_bytes() for suffix in ("png", "jpg")]
+    table = pa.table({"image": [{"bytes": one, "path": "x"} for one in encoded], "label": [0, 1]})
+    pq.write_table(table, folder / "data-parquet" / "images.parquet", compression="none")
     batch = {"data": np.arange(24, dtype=np.uint8).reshape(2, 12), "labels": [3, 7], b"batch_label": b"one of one"}
     for protocol in (0, 2, 4):
         (folder / "cifar-pickle" / f"{protocol}.bin").write_bytes(pickle.dumps(batch, protocol=protocol))
@@ -84,6 +97,11 @@ def write_runs(folder: Path, scratch: Path) -> None:
     measures = {"ece": {"value": 0.1, "draws": [1, 2]}}
     record = {"system": "FNN", "seed": 0, "sizes": {"id": 3}, "at": [{"wanted": 1.0, "measures": measures}]}
     write_record(folder / "study-record" / "one.parquet", record)
+    lab = Lab(settings, parse_plan({}), scratch)
+    (folder / "study" / "plan.yaml").write_text(lab.plan_yaml())
+    tried = [{"weight": weight, "accuracy": 0.9 - weight / 10, "ece": 0.1 * weight} for weight in (0.0, 0.5, 1.0)]
+    choice = {"digest": "177a04ef9f22", "scheme": "CBNN", "seed": 0, "epochs": 4, "weight": 0.5, "validation": tried}
+    write_compact(folder / "choice" / "CBNN.json", choice)
 
 
 def write_models(folder: Path) -> None:
@@ -93,13 +111,41 @@ def write_models(folder: Path) -> None:
     one = Predictions(*(np.array(values) for values in TABLE.values()))
     ordered = Predictions(one.confidence, np.array(TABLE["predicted"]), np.array(TABLE["label"]))
     Evaluation("FNN", 0, ordered.numpy(), {"near": ordered.numpy()}).save(folder / "evaluation" / "one.npz")
-    made = Certificate(0.05, 0.1, 0.7, 0.1, "digits", 0.8, 760, 1000, 21, 70, 1000)
-    (folder / "certificate" / "made.json").write_text(json.dumps(made.to_dict()))
+    (folder / "certificate" / "made.json").write_text(json.dumps(CERTIFICATE.to_dict()))
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]])
     save_calibrator(TemperatureScaling().fit(logits, torch.tensor([0, 1, 1, 0])), folder / "calibrator" / "t.json")
     weights = build("mlp-4", (3,), 2).state_dict()
     save_file(weights, folder / "weights" / "mlp.safetensors")
     torch.save(weights, folder / "weights-torch" / "mlp.pt")
+    torch.save(weights, folder / "weights-torch" / "older.pt", _use_new_zipfile_serialization=False)
+
+
+def write_predictors(folder: Path) -> None:
+    """With a calibrator, a transform and a certificate, and trust or SIRC as the selector."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(120, *SHAPE, generator=generator), torch.randint(3, (120,), generator=generator)
+    ensemble = MeanField(build("mlp-4", SHAPE, 3)).sample(2, seed=1).stored()
+    known, unknown = ensemble.predict([(x, y)]), ensemble.predict([x + 2])
+    outliers = OutlierScores(("energy", "knn"), max_points=20).fit(known.features, known.logits)
+    scaling = TemperatureScaling().fit(known.logits, known.labels)
+    calibrated, beyond = (scaling.calibrate(part.with_scores(outliers)) for part in (known, unknown))
+    for name, selector in {"trust": Trust(0.2).fit(calibrated, beyond), "sirc": SIRC("knn").fit(calibrated)}.items():
+        predictor = Predictor(
+            ensemble,
+            calibrator=scaling,
+            outliers=outliers,
+            selector=selector,
+            certificate=CERTIFICATE,
+            transform=ImageTransform((4, 4), mean=(0.5,), std=(0.2,), channels=1),
+            backbone=Backbone("mlp-4", SHAPE, 3),
+            classes=("a", "b", "c"),
+        )
+        predictor.save(PREDICTORS / name)
+        shutil.copy(PREDICTORS / name / "predictor.json", folder / f"{name}-record")
+        for part in ("selector", "calibrator", "ensemble"):
+            if f"{name}-{part}" in READERS:
+                shutil.copy(PREDICTORS / name / f"{part}.safetensors", folder / f"{name}-{part}")
+    FrameEncoder({"age": None, "plan": ("free", "paid")}).save(folder / "columns")
 
 
 def main() -> None:
@@ -113,6 +159,7 @@ def main() -> None:
     write_data(CORPUS)
     write_runs(CORPUS, scratch)
     write_models(CORPUS)
+    write_predictors(CORPUS)
     shutil.rmtree(scratch)
 
 

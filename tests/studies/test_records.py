@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 from experiment_labs import TINY
 
+from calibrant import InputError
+from calibrant.config.loading import load_settings
 from calibrant.files import RunError
 from calibrant.studies import open_lab
 from calibrant.studies.jobs import Job, execute, open_workspace
-from calibrant.studies.lab import MissingRecord
+from calibrant.studies.lab import Lab, MissingRecord
+from calibrant.studies.plan import parse_plan
 from calibrant.studies.records import find_record, read_header, read_record, write_record
 from calibrant.studies.study_trial import StudyTrial
 
@@ -153,3 +156,25 @@ def test_a_resumed_reproduce_writes_the_same_bytes(tmp_path):
         written.append(lab.path(trial).read_bytes())
         lab.path(trial).unlink()
     assert written[0] == written[1]
+
+
+FITS = [{"weight": 0.0}, {"weight": 0.5}]
+CHOICES = {
+    "a list": [],
+    "a number": 3,
+    "no weight": {"digest": "x", "epochs": 1, "seed": 0, "validation": FITS},
+    "weight as text": {"weight": "0.5", "digest": "x", "epochs": 1, "seed": 0, "validation": FITS},
+    "no number": {"weight": float("nan"), "digest": "x", "epochs": 1, "seed": 0, "validation": FITS},
+    "fits as a number": {"weight": 0.5, "digest": "x", "epochs": 1, "seed": 0, "validation": 3},
+    "fits without weights": {"weight": 0.5, "digest": "x", "epochs": 1, "seed": 0, "validation": [{}]},
+    "epochs as text": {"weight": 0.5, "digest": "x", "epochs": "x", "seed": 0, "validation": FITS},
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_file_that_is_no_choice_of_lambda_is_refused(name, tmp_path):
+    lab = Lab(load_settings(), parse_plan({}), tmp_path)
+    lab.choice_path("CBNN").parent.mkdir()
+    lab.choice_path("CBNN").write_text(json.dumps(CHOICES[name]))
+    with pytest.raises(InputError, match=r"CBNN\.json was altered "):
+        lab.chosen("CBNN")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant import InputError
+from calibrant.files import open_regular
+from calibrant.files.packing import check_packing
+from calibrant.files.pickle_bounds import check_pickle
+
+_PICKLES_BEFORE_ZIP = 5  # in one file: a mark, a version, sizes of numbers, the weights, the names of their storages
 
 
 def load_weights(network: nn.Module, path: str | Path) -> nn.Module:
     """Put the weights in the checkpoint `path` into `network`, and return it.
 
-    The file is a safetensors file, or one that `torch.save` wrote, read with `weights_only=True`, so that no code in it
-    runs. The weights may lie under the entry `state_dict` or `model`, and their names may begin with `module.`. Where
-    the names are not those of `network`, they are matched by position, and refused unless all shapes agree.
+    The file is a safetensors file, or one that `torch.save` wrote. That is a pickle; it is read with
+    `weights_only=True`, so that no code in it runs, after a check that it is neither large nor nested out of
+    proportion. The weights may lie under the entry `state_dict` or `model`, and their names may begin with `module.`.
+    Where the names are not those of `network`, they are matched by position, and refused unless all shapes agree.
     """
     given, own = _without_counters(read_weights(path)), _without_counters(network.state_dict())
     if given.keys() != own.keys():
@@ -61,7 +67,24 @@ def _read(path: Path) -> Any:
             from safetensors.torch import load_file
 
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            _check_checkpoint(file, path)
+            file.seek(0)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise almost anything from the readers of both formats
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"{path} cannot be read as weights: {reason}") from None
+
+
+def _check_checkpoint(file: IO[bytes], path: Path) -> None:
+    """Refuse a checkpoint that would overflow the stack of the machine, take forever or unpack to a large one."""
+    if file.read(4) != b"PK\x03\x04":  # as torch.load tells the two formats apart
+        file.seek(0)
+        for _ in range(_PICKLES_BEFORE_ZIP):
+            check_pickle(file)
+        return
+    file.seek(0)
+    archive = torch._C.PyTorchFileReader(file)  # what torch.load reads with, so that both see the same pickle
+    unpacked = sum(archive.get_record_size(name) for name in archive.get_all_records())
+    check_packing(path, path.stat().st_size, unpacked, "save it with torch.save")
+    check_pickle(archive.get_record("data.pkl"))

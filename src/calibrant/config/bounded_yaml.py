@@ -11,13 +11,17 @@ from calibrant import InputError
 MOST_CHARACTERS = 2**18
 MOST_NODES = 20_000
 MOST_DEPTH = 40
+MOST_DIGITS = 100
+# What values of another type than their tag says lead to.
+_WRONG = (yaml.YAMLError, ValueError, OverflowError, RecursionError, LookupError, AttributeError, TypeError)
 
 
 def parse_yaml(text: str) -> Any:
     """The value in `text`, of plain types; what is no YAML, or too large, is refused with a reason.
 
     A text has at most 262,144 characters, 20,000 values and 40 levels; what an alias or a merge key stands for counts
-    as often as it is used, so that a small text cannot stand for a large value.
+    as often as it is used, so that a small text cannot stand for a large value. A number has at most 100 characters;
+    one in base 60, as YAML 1.1 reads 1:30, is refused.
 
     >>> parse_yaml("{a: &rates [0.1, 0.2], b: *rates}")
     {'a': [0.1, 0.2], 'b': [0.1, 0.2]}
@@ -26,7 +30,7 @@ def parse_yaml(text: str) -> Any:
         raise InputError(f"it has more than {MOST_CHARACTERS:,} characters")
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+    except _WRONG as error:
         raise InputError(" ".join(str(error).split())) from None
 
 
@@ -52,3 +56,17 @@ class _Loader(yaml.SafeLoader):
             raise InputError(f"it stands for more than {MOST_NODES:,} values")
         self.sizes[id(node)] = self.total - before
         return node
+
+
+def _number(loader: _Loader, node: Any) -> Any:
+    """A number that is short and not in base 60; both take time out of proportion, the second is never meant."""
+    if len(node.value) > MOST_DIGITS:
+        raise InputError(f"it has a number of more than {MOST_DIGITS} characters")
+    if ":" in node.value:
+        raise InputError(f"it has {node.value}, which YAML reads as a number in base 60; put it in quotes")
+    make = loader.construct_yaml_int if node.tag.endswith(":int") else loader.construct_yaml_float
+    return make(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +21,18 @@ from calibrant.files import open_regular
 if TYPE_CHECKING:
     from PIL import Image
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""The decoders of Pillow that are used; of the others, some start programs (EPS) or fail in ways of their own."""
 SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
-
 
 MOST_PIXELS = 2**26
 _TOO_LARGE = f"it has more than {MOST_PIXELS:,} pixels; make it smaller"
+_SIDE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 INTERPOLATIONS = {"bilinear": 2, "bicubic": 3}  # by name, with Pillow's number
+
+
+class _DamagedError(Exception):
+    """A file that no decoder reads."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,9 @@ class ImageForm:
             raise DataError(f"crop must be a fraction in (0, 1], the part of each side that is kept, not {self.crop}")
         if self.crop is not None and self.size is None:
             raise DataError("crop needs a size: the height and width that are cut out")
+        if self.size is not None and math.prod(self.size) > MOST_PIXELS * (self.crop or 1) ** 2:
+            what = "size" if self.crop is None else "size / crop"
+            raise DataError(f"{what} must be at most {MOST_PIXELS:,} pixels, which {self.size} is not; make it smaller")
 
     @classmethod
     def parse(
@@ -65,7 +76,7 @@ class ImageForm:
         ImageForm(size=(32, 48), color='gray', crop=None, interpolation='bilinear')
         """
         sides = None if size is None else size.split("x")
-        if sides is not None and (len(sides) > 2 or not all(side.isdigit() and int(side) > 0 for side in sides)):
+        if sides is not None and (len(sides) > 2 or not all(map(_SIDE.fullmatch, sides))):
             raise DataError(f"size must be a number of pixels or HEIGHTxWIDTH, not {size!r}")
         try:
             part = None if crop is None else float(crop)
@@ -84,10 +95,14 @@ class ImageForm:
             return height, width
         if self.crop is None:
             return self.size
-        wanted = [int(side / self.crop) for side in self.size]
-        if wanted[0] * width >= wanted[1] * height:
-            return wanted[0], max(wanted[1], wanted[0] * width // height)
-        return max(wanted[0], wanted[1] * height // width), wanted[1]
+        tall, wide = (int(side / self.crop) for side in self.size)
+        if tall * width >= wide * height:
+            wide = max(wide, tall * width // height)
+        else:
+            tall = max(tall, wide * height // width)
+        if tall * wide > MOST_PIXELS:  # of an image that is long and thin
+            raise DataError(f"{height} x {width} pixels become {tall} x {wide} before they are cropped; crop it first")
+        return tall, wide
 
     def corner(self, height: int, width: int) -> tuple[int, int]:
         """Top and left of the middle of an image of `height` x `width` that is kept."""
@@ -140,22 +155,36 @@ def decode(content: bytes | Path, name: str, form: ImageForm) -> Tensor:
     try:
         with warnings.catch_warnings(), _opened(content) as file:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
-                _check_pixels(image)
-                return pil_to_tensor(image, form)
+            return pil_to_tensor(_decoded(file), form)
     except FileNotFoundError:
         raise DataError(f"image {name} does not exist; check the path") from None
     except DataError as error:
         raise DataError(f"image {name} cannot be used: {error}") from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise DataError(f"image {name} cannot be used: {_TOO_LARGE}") from None
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except (OSError, ValueError, _DamagedError) as error:
         reason = str(error).split("<")[0].strip()
         raise DataError(f"image {name} cannot be decoded ({reason}); replace or remove it") from None
 
 
 def _opened(content: bytes | Path) -> IO[bytes]:
     return io.BytesIO(content) if isinstance(content, bytes) else open_regular(content)
+
+
+def _decoded(file: IO[bytes]) -> Image.Image:
+    """The image in `file`, of one of `FORMATS` whatever its name says, with its pixels in memory."""
+    from PIL import Image
+
+    bombs = (Image.DecompressionBombWarning, Image.DecompressionBombError)
+    try:
+        image = Image.open(file, formats=FORMATS)
+        _check_pixels(image)
+        image.load()
+    except (DataError, MemoryError, *bombs):
+        raise
+    except Exception as error:  # of a damaged file, a decoder can raise almost anything
+        raise _DamagedError(str(error) or type(error).__name__) from None
+    return image
 
 
 def _check_pixels(image: Image.Image) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant import InputError
 from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.base import Source
 from calibrant.data.convert import as_inputs, encode_labels
 from calibrant.data.images import ImageForm, decode, stack
 from calibrant.files import open_regular
+from calibrant.files.packing import check_packing
 from calibrant.slots import register
 
 LABELS = ("label", "labels", "y", "target", "targets", "class", "fine_label")
 READ_ROWS = 4096
+VALUE_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,28 @@ def _open(path: Path) -> Any:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again") from None
+
+
+def _check_size(found: Sequence[Path], columns: Columns) -> None:
+    """Refuse files whose metadata declare more values in `columns` than files of their size may stand for."""
+    wanted = {*columns.inputs, columns.label, columns.id}
+    values = 0
+    for path in found:
+        about = _open(path).metadata
+        groups = (about.row_group(number) for number in range(about.num_row_groups))
+        chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+        values += sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted)
+    _check_held(found, VALUE_BYTES * values)
+
+
+def _check_held(found: Sequence[Path], held: int) -> None:
+    """Refuse to hold more bytes in memory than what files of their size may stand for."""
+    where = found[0] if len(found) == 1 else found[0].parent
+    advice = "write it with use_dictionary=False, or give size= for images"
+    try:
+        check_packing(where, sum(file.stat().st_size for file in found), held, advice)
+    except InputError as error:
+        raise DataError(str(error)) from None
 
 
 def _is_image(kind: Any) -> bool:
@@ -158,11 +183,15 @@ def _features(block: Block, names: tuple[str, ...]) -> Tensor:
 
 def _images(block: Block, column: str, form: ImageForm) -> Tensor:
     images, names = [], [f"in row {row} of {block.path}" for row in block.rows()]
-    for name, value in zip(names, block.column(column).to_pylist()):
+    held = 0
+    for name, cell in zip(names, block.column(column)):
+        value = cell.as_py()  # one at a time: a dictionary may hold one large image for many rows
         content = value["bytes"] if isinstance(value, dict) else value
         if content is None:
             raise DataError(f"image {name} has a path but no bytes; store the bytes in the file")
         images.append(decode(content, name, form))
+        held += images[-1].nbytes
+        _check_held([block.path], held)
     return stack(images, names)
 
 
@@ -245,8 +274,10 @@ class ParquetSource(Source):
         """All rows of `part` in memory."""
         found = files(self.path, part)
         columns = self._choose(_open(found[0]).schema_arrow, found[0], self.label, None)
+        _check_size(found, columns)
         inputs: list[Tensor] = []
         labels: list[NDArray[Any]] = []
+        held = 0
         for file in found:
             for _, rows, target in _batches(file, columns, self.form, READ_ROWS):
                 if inputs and rows.shape[1:] != inputs[0].shape[1:]:
@@ -254,6 +285,8 @@ class ParquetSource(Source):
                         f"{file} has inputs of shape {tuple(rows.shape[1:])} after {tuple(inputs[0].shape[1:])};"
                         " give size= for images, or pad the rows"
                     )
+                held += rows.nbytes
+                _check_held(found, held)
                 inputs.append(rows)
                 labels += [] if target is None else [target]
         if not inputs:
@@ -271,7 +304,8 @@ class ParquetSource(Source):
         for file in files(self.path, part):
             schema = _open(file).schema_arrow
             label = self.label if self.label in schema.names else None  # what is to be predicted need not have labels
-            columns = self._choose(schema, file, label, self.id)
-            for ids, inputs, _ in _batches(file, replace(columns, label=None), self.form, batch_rows):
+            columns = replace(self._choose(schema, file, label, self.id), label=None)
+            _check_size([file], columns)
+            for ids, inputs, _ in _batches(file, columns, self.form, batch_rows):
                 yield ids if self.id is not None else [str(row + index) for index in range(len(ids))], inputs
                 row += len(ids)

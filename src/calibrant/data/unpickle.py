@@ -3,15 +3,14 @@
 A pickle is a program: it may name any function of any module and have it called. Here the few names that NumPy's arrays
 and Python's strings need are bound to inert stand-ins of our own, and every other name is refused, so nothing that the
 file says is imported or run. What the file holds is counted before and after it is read, so that a small one cannot
-grow large: at most 2,097,152 instructions, tuples at most 100 levels deep, and 1,048,576 values in the result, each
-counted as often as it occurs.
+grow large: at most 2,097,152 instructions, tuples at most 100 levels deep (`calibrant.files.pickle_bounds`), and
+1,048,576 values in the result, each counted as often as it occurs.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -21,11 +20,9 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.data.arrays import DataError
-from calibrant.data.pickle_depth import Depth
+from calibrant.files.pickle_bounds import check_pickle
 
-MOST_INSTRUCTIONS = 2**21
 MOST_VALUES = 2**20
-MOST_LEVELS = 100
 
 
 class _ForeignNameError(Exception):
@@ -116,16 +113,6 @@ class _Reader(pickle.Unpickler):
         raise _ForeignNameError(f"a persistent object {pid!r}")
 
 
-def _check_instructions(content: bytes) -> None:
-    """Refuse too many instructions or levels, and high numbers of memory cells, as many as are allocated."""
-    depth = Depth()
-    for number, (instruction, argument, _) in enumerate(pickletools.genops(content)):
-        if number > MOST_INSTRUCTIONS or (instruction.name.endswith("PUT") and int(argument or 0) > MOST_INSTRUCTIONS):
-            raise InputError(f"more than {MOST_INSTRUCTIONS:,} instructions or memory cells")
-        if depth.step(instruction, argument) > MOST_LEVELS:
-            raise InputError(f"tuples more than {MOST_LEVELS} levels deep")
-
-
 def _plain(value: Any, seen: Iterator[int]) -> Any:
     """Stand-ins replaced by arrays, bytes by strings, through dictionaries, lists and tuples; `seen` counts them."""
     if next(seen) > MOST_VALUES:
@@ -149,7 +136,7 @@ def read_arrays(content: bytes, name: str) -> dict[str, Any]:
     `name` names the file in errors. Bytes, as Python 2 wrote its strings, are returned as latin-1 strings.
     """
     try:
-        _check_instructions(content)
+        check_pickle(content)
         result = _plain(_Reader(io.BytesIO(content), encoding="bytes").load(), count())
     except _ForeignNameError as error:
         raise DataError(

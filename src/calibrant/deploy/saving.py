@@ -43,6 +43,7 @@ FORMAT, VERSION = "calibrant.predictor", 3
 RECORD = "predictor.json"
 # What values of wrong types and sizes lead to.
 _WRONG = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RuntimeError, MemoryError, ValueError)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ONE_LOGIT = "one logit, read as two classes: the probability of the second is its sigmoid"
 SELECTORS: dict[str, type[BaseSelector]] = {kind.__name__: kind for kind in (Selector, ConfidenceSelector, Trust, SIRC)}
 
@@ -224,6 +225,7 @@ def _rebuild(
     tensors = partial(_read_part, folder, record)
     weights = tensors("ensemble")
     _check_weights(weights, record["members"])
+    _check_one_dtype(weights, everywhere=module is None)
     network = _built(backbone, weights) if module is None else copy.deepcopy(usable(module))
     return Predictor(
         _ensemble(network, weights, record),
@@ -244,10 +246,23 @@ def _rebuild(
 def _check_weights(weights: Mapping[str, Tensor], members: int) -> None:
     """Refuse what cannot be the weights of `members` members, before anything is made of them."""
     for name, value in weights.items():
-        if value.is_complex() or not value.numel():
+        if value.is_complex() or not value.numel() or (value.is_floating_point() and value.dtype not in _FLOATS):
             raise InputError(f"the saved weights cannot be used: {name} is {value.dtype} of shape {tuple(value.shape)}")
         if name.startswith("members.") and (not value.dim() or value.shape[0] != members):
             raise InputError(f"the saved weights are not of {members} members: {name} has shape {tuple(value.shape)}")
+
+
+def _check_one_dtype(weights: Mapping[str, Tensor], *, everywhere: bool) -> None:
+    """Refuse floating-point weights of several types: of one layer, or `everywhere` in the network."""
+    first: dict[str, tuple[str, torch.dtype]] = {}
+    for name, value in weights.items():
+        if value.is_floating_point():
+            layer = "" if everywhere else name.partition(".")[2].rpartition(".")[0]
+            other, dtype = first.setdefault(layer, (name, value.dtype))
+            if value.dtype != dtype:
+                raise InputError(
+                    f"the saved weights cannot be used together: {name} is {value.dtype}, but {other} is {dtype}"
+                )
 
 
 def _built(backbone: Backbone | None, weights: Mapping[str, Tensor]) -> nn.Module:

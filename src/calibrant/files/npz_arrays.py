@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from calibrant import InputError
 from calibrant.files import open_regular
+from calibrant.files.packing import check_packing
 
 BLOCK_BYTES = 2**26
 WHOLE_BYTES = 2**30
-MOST_PACKED = 200
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # What NumPy's reader of headers is known to raise for damaged ones.
 _UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, SyntaxError, RecursionError, MemoryError, TokenError)
@@ -28,9 +29,14 @@ _UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, SyntaxError, Recu
 
 @contextmanager
 def open_npz(path: str | Path) -> Iterator[zipfile.ZipFile]:
-    """The zip file at `path`; whatever fails while it is read becomes one sentence."""
+    """The zip file at `path`; whatever fails while it is read becomes one sentence.
+
+    Refused if all members together unpack to more than 1 GB and to more than 200 times the size of the file.
+    """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+            check_packing(path, os.fstat(file.fileno()).st_size, unpacked, "save it uncompressed with numpy.savez")
             yield archive
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; check the path") from None
@@ -64,7 +70,6 @@ class NpzArray:
                 f"{path} holds Python objects in {name!r}, which are not read;"
                 " save plain numbers, and names with labels.astype(str)"
             )
-        _check_packing(archive.getinfo(f"{name}.npy"), path)
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != content:
             raise InputError(
                 f"{path} holds a damaged array {name!r}: its header says shape {shape} of {dtype},"
@@ -118,15 +123,6 @@ class NpzArray:
         if len(content) != wanted:
             raise InputError(f"{self.path} is cut short in {self.name!r}; write it again")
         return np.frombuffer(content, self.dtype)
-
-
-def _check_packing(member: zipfile.ZipInfo, path: str | Path) -> None:
-    """Refuse an array of more than 1 GB that is packed more than 200 fold: a small file must not fill the memory."""
-    if member.file_size > max(WHOLE_BYTES, MOST_PACKED * member.compress_size):
-        raise InputError(
-            f"{path} unpacks {member.compress_size} bytes to {member.file_size} in {member.filename!r}, which is not"
-            " believed; save it uncompressed with numpy.savez"
-        )
 
 
 def _header(stream: IO[bytes], path: str | Path, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

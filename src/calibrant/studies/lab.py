@@ -11,6 +11,7 @@ The run directory with the networks is elsewhere (`runs`), shared by all studies
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -156,10 +157,9 @@ class Lab:
         if not path.exists():
             raise MissingRecord(f"{path} is missing: lambda of {scheme} is not chosen yet; run the study")
         choice = read_entries(path, _CHOICE, AGAIN)
-        if not all(
-            isinstance(fit, dict) and isinstance(fit.get("weight"), int | float) for fit in choice["validation"]
-        ):
-            raise RunError(f"{path} was altered (a fit has no weight); {AGAIN}")
+        fits = [fit.get("weight") if isinstance(fit, dict) else None for fit in choice["validation"]]
+        if not all(type(one) in (int, float) and 0 <= one < math.inf for one in (choice["weight"], *fits)):
+            raise RunError(f"{path} was altered (a weight is no number from 0 on); {AGAIN}")
         return choice
 
 
