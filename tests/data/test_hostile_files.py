@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from calibrant import InputError
+from calibrant.audit import audit
 from calibrant.data import DataError, Splits, open_source
 from calibrant.data.archives import iterate
 from calibrant.data.sources import iter_batches
@@ -137,6 +138,18 @@ def test_one_image_in_many_rows_of_a_parquet_file(tmp_path, monkeypatch, how):
     with pytest.raises(DataError, match=r"which is not believed; .* give size= for images"):
         how(spec)
     how(f"{spec}&size=8")
+
+
+@pytest.mark.parametrize("how", [read, stream, audit])
+def test_a_parquet_file_whose_columns_have_names_that_are_no_text(tmp_path, how):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "d.parquet"
+    pq.write_table(pa.table({"confidence": [0.5], "label": [0]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"confidence", b"\xff\xfenfidence"))
+    with pytest.raises(InputError, match=r"d\.parquet is not a (whole Parquet file|table that can be read) \([^\n]+\)"):
+        how(str(path))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -60,8 +60,10 @@ def _open(path: Path) -> Any:
 
     try:
         open_regular(path).close()
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(path)
+        _ = file.schema_arrow.names  # which need not be text
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again") from None
 
 
