@@ -114,3 +114,19 @@ def test_bins_are_bounded(bins: Any) -> None:
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     refused("is no table that can be read", tmp_path / "pipe.csv")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_one_long_label_does_not_widen_all(tmp_path, suffix):
+    """As an array of text, as wide as its longest cell, the labels would have 16 GB."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    labels, path = ["x"] * 3999 + ["y" * 10**6], tmp_path / f"d.{suffix}"
+    if suffix == "csv":
+        path.write_text("confidence,label,predicted\n" + "".join(f"0.5,{label},x\n" for label in labels))
+    else:
+        table = {"confidence": [0.5] * 4000, "label": labels, "predicted": ["x"] * 4000}
+        pq.write_table(pa.table(table), path)
+    with pytest.raises(ValueError, match="the labels have up to 1,000,000 characters, too many to compare 4,000 rows"):
+        audit(path)

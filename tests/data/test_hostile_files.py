@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from calibrant import InputError
+from calibrant.audit import audit
 from calibrant.data import DataError, Splits, open_source
 from calibrant.data.archives import iterate
 from calibrant.data.sources import iter_batches
@@ -137,6 +138,47 @@ def test_one_image_in_many_rows_of_a_parquet_file(tmp_path, monkeypatch, how):
     with pytest.raises(DataError, match=r"which is not believed; .* give size= for images"):
         how(spec)
     how(f"{spec}&size=8")
+
+
+@pytest.mark.parametrize("how", [read, stream, audit])
+def test_a_parquet_file_whose_columns_have_names_that_are_no_text(tmp_path, how):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "d.parquet"
+    pq.write_table(pa.table({"confidence": [0.5], "label": [0]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"confidence", b"\xff\xfenfidence"))
+    with pytest.raises(InputError, match=r"d\.parquet is not a (whole Parquet file|table that can be read) \([^\n]+\)"):
+        how(str(path))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_one_long_label_does_not_widen_all(tmp_path, suffix):
+    """An array of text is as wide as its longest cell: here it would have 2 GB, and 60 MB are allocated at most."""
+    import tracemalloc
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    labels, path = ["x"] * 3999 + ["y" * 130_000], tmp_path / f"d.{suffix}"
+    if suffix == "csv":
+        path.write_text("a,label\n" + "".join(f"1,{label}\n" for label in labels))
+    else:
+        pq.write_table(pa.table({"a": [1.0] * 4000, "label": labels}), path)
+    tracemalloc.start()
+    try:
+        data = open_source(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 60 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert data.labels.tolist() == [0] * 3999 + [1]
+
+
+@pytest.mark.parametrize("digits", [19, 5000])
+def test_labels_of_more_digits_than_numbers_have_are_names(tmp_path, digits):
+    (tmp_path / "d.csv").write_text(f"a,label\n1,{'9' * digits}\n2,3\n")
+    data = open_source(str(tmp_path / "d.csv"))
+    assert data.labels.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -163,7 +163,7 @@ class ParquetTable(ArrowTable):
         self.path, self.where, self.stem = path, str(path), path.stem
         try:
             self.names = tuple(pq.read_schema(path).names)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise broken(self.where, error) from None
         self.checked_names()
 

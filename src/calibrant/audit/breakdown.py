@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.audit.class_table import ClassTable, class_table
-from calibrant.audit.columns import Rows, class_text
+from calibrant.audit.columns import Rows, class_text, text_array
 from calibrant.audit.sample import Reservoir
 from calibrant.audit.slices import SliceTable, slices
 from calibrant.metrics import Interval
@@ -112,7 +112,7 @@ class GroupDraw:
 def _named(values: NDArray[Any]) -> NDArray[Any]:
     """Labels as they are shown: numbers as numbers, whole ones without a point, all else as text."""
     if values.dtype.kind == "O":
-        return np.array([class_text(value) for value in values.tolist()])
+        return text_array([class_text(value) for value in values.tolist()])
     return values.astype(np.int64) if values.dtype.kind == "f" and (values == np.rint(values)).all() else values
 
 

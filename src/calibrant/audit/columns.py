@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrant import InputError
 from calibrant.audit.forecasts import Forecast
 from calibrant.audit.tables import Table, TableBlock
+from calibrant.files.packing import WHOLE_BYTES
 
 FEWEST_DIGITS = 0.005
 """The rounding of a confidence that is written with two digits."""
@@ -289,9 +290,21 @@ def distinct_texts(values: NDArray[Any]) -> list[str]:
     return sorted(map(class_text, known))
 
 
+def text_array(texts: Sequence[str]) -> NDArray[np.str_]:
+    """`texts` as an array, whose cells are all as wide as the longest one; refused if it would have more than 1 GB."""
+    longest = max(map(len, texts), default=0)
+    if 4 * longest * len(texts) > WHOLE_BYTES:
+        raise InputError(
+            f"the labels have up to {longest:,} characters, too many to compare {len(texts):,} rows; shorten them"
+        )
+    return np.array(texts)
+
+
 def _texts(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
     """The distinct labels as text, and which of them each is."""
-    known, inverse = np.unique(values.astype(str) if values.dtype.kind in "OUS" else values, return_inverse=True)
+    if values.dtype.kind == "O":
+        values = text_array([str(value) for value in values.tolist()])
+    known, inverse = np.unique(values.astype(str) if values.dtype.kind == "S" else values, return_inverse=True)
     return [class_text(value) for value in known.tolist()], inverse
 
 

@@ -71,9 +71,8 @@ def encode_labels(values: NDArray[Any], name: str, known: tuple[str, ...] | None
         values = values[:, 0]
     if values.ndim != 1:
         raise DataError(f"{name} must be one label a row, not of shape {values.shape}")
-    if values.dtype.kind == "S" or (values.dtype.kind == "O" and all(isinstance(value, str) for value in values)):
-        values = values.astype(str)
-    if values.dtype.kind == "U":
+    values = values.astype(str) if values.dtype.kind == "S" else values
+    if values.dtype.kind == "U" or (values.dtype.kind == "O" and all(isinstance(value, str) for value in values)):
         classes = tuple(sorted(set(values.tolist()))) if known is None else known
         number = {label: index for index, label in enumerate(classes)}
         unknown = next((value for value in values.tolist() if value not in number), None)

@@ -29,7 +29,7 @@ READ_ROWS = 4096
 _MISSING = frozenset(("", "na", "n/a", "nan", "none", "null", "?"))
 _IDENTIFIER = re.compile(r"(?i:(.*[_\s-])?(id|ids|uuid|guid)|index|unnamed: 0)|.*[a-z]I[dD]", re.ASCII)
 _LARGEST = float(np.finfo(np.float32).max)
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)  # what 64 bits hold; longer ones are names
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _label_values(cells: list[str], path: Path, name: str, lines: list[int]) -> 
     for cell, line in zip(cells, lines):
         if not cell.strip():
             raise DataError(f"{path} has no value in column {name!r} of line {line}; fill it in or remove the row")
-    return np.array([cell.strip() for cell in cells])
+    return np.array([cell.strip() for cell in cells], object)  # an array of text is as wide as its longest cell
 
 
 @register("source", "csv")

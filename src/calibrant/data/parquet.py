@@ -60,8 +60,10 @@ def _open(path: Path) -> Any:
 
     try:
         open_regular(path).close()
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(path)
+        _ = file.schema_arrow.names  # which need not be text
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again") from None
 
 
@@ -195,6 +197,11 @@ def _images(block: Block, column: str, form: ImageForm) -> Tensor:
     return stack(images, names)
 
 
+def _label_array(cells: list[Any]) -> NDArray[Any]:
+    """Names as objects: an array of text is as wide as its longest cell."""
+    return np.array(cells, object) if any(isinstance(cell, str) for cell in cells) else np.asarray(cells)
+
+
 def _batches(path: Path, columns: Columns, form: ImageForm, rows: int) -> Iterator[tuple[list[str], Tensor, Any]]:
     """(ids, inputs, labels or None) of one file, batch by batch."""
     import pyarrow as pa
@@ -205,7 +212,7 @@ def _batches(path: Path, columns: Columns, form: ImageForm, rows: int) -> Iterat
         for batch in _open(path).iter_batches(batch_size=rows, columns=names):
             block = Block(batch, path, start)
             inputs = block.inputs(columns, form)
-            labels = np.asarray(block.column(columns.label).to_pylist()) if columns.label else None
+            labels = _label_array(block.column(columns.label).to_pylist()) if columns.label else None
             ids = block.column(columns.id).to_pylist() if columns.id else block.rows()
             yield [str(value) for value in ids], inputs, labels
             start += len(batch)
