@@ -16,7 +16,7 @@ from sweeps import RAY, address
 from calibrant import InputError
 from calibrant.files import RunError
 from calibrant.runs.executor import Agenda, Ended, Listener, Processes, Serial, Task
-from calibrant.runs.failures import UnforeseenError, WorkerError
+from calibrant.runs.failures import UnexpectedError, WorkerError
 from calibrant.runs.ray_tune import RayTune
 
 __all__ = ["address"]
@@ -102,7 +102,7 @@ def test_the_first_failure_stops_everything_if_wanted(make, kind, expected):
 
 def test_a_bug_in_a_task_keeps_its_traceback(make):
     error = make().run([Task("bad", tasks.off_by_one)])["bad"].error
-    found = UnforeseenError.of(error)
+    found = UnexpectedError.of(error)
     assert str(found) == "IndexError: off by one"
     assert "in off_by_one" in found.details
 

@@ -102,7 +102,7 @@ def test_a_diverged_trial_fails_alone_and_at_once(tmp_path):
         check_finished(result, "again")
 
 
-def test_an_unforeseen_failure_is_tried_again(tmp_path, monkeypatch):
+def test_an_unexpected_failure_is_tried_again(tmp_path, monkeypatch):
     def flaky(fit, send):
         if fit.name == "lambda=1" and not seen:
             seen.append(fit.name)

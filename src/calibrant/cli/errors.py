@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from calibrant import InputError, __version__, install_line
 from calibrant.files import DivergedError
-from calibrant.runs.failures import UnforeseenError, is_foreseen
+from calibrant.runs.failures import UnexpectedError, is_expected
 from calibrant.slots import PluginError
 
 FAILED, USAGE, GATE, DIVERGED, INTERRUPTED = 1, 2, 3, 4, 128 + signal.SIGINT
@@ -138,12 +138,12 @@ def explain(error: BaseException) -> tuple[str, int]:
         return "stopped", INTERRUPTED
     if hasattr(error, "format_message"):  # typer's own: a wrong option or command
         return _usage(error), USAGE
-    if isinstance(error, GateFailed) or is_foreseen(error):
-        return _foreseen(error, text)
+    if isinstance(error, GateFailed) or is_expected(error):
+        return _expected(error, text)
     return _bug(error)
 
 
-def _foreseen(error: BaseException, text: str) -> tuple[str, int]:
+def _expected(error: BaseException, text: str) -> tuple[str, int]:
     if isinstance(error, GateFailed):
         return text, GATE
     if isinstance(error, DivergedError):
@@ -160,7 +160,7 @@ def _foreseen(error: BaseException, text: str) -> tuple[str, int]:
 
 def _bug(error: BaseException) -> tuple[str, int]:
     """The sentence for an `error` that nobody foresaw, after its traceback was written to a file, and the code."""
-    bug = UnforeseenError.of(error)
+    bug = UnexpectedError.of(error)
     about = f"unexpected {bug}" if bug is not error else str(bug)
     if bug.plugin:
         return f"{about}; this is a bug of the plugin {bug.plugin}: its traceback is in {_kept(bug.details)}", USAGE

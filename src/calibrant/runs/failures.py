@@ -14,14 +14,14 @@ _SURROUNDINGS = {"OutOfMemoryError", "BuildError"}
 
 
 class WorkerError(RunError):
-    """A worker died, or failed in a way that was not foreseen: another attempt may succeed."""
+    """A worker died, or failed in a way that was not expected: another attempt may succeed."""
 
 
-class UnforeseenError(WorkerError):
+class UnexpectedError(WorkerError):
     """An error that nobody foresaw, and so a bug: `details` is its traceback, and `plugin` the one that it arose in.
 
     >>> import pickle
-    >>> error = pickle.loads(pickle.dumps(UnforeseenError("KeyError: 'x'", "Traceback ...")))
+    >>> error = pickle.loads(pickle.dumps(UnexpectedError("KeyError: 'x'", "Traceback ...")))
     >>> str(error), error.details, error.plugin
     ("KeyError: 'x'", 'Traceback ...', '')
     """
@@ -34,9 +34,9 @@ class UnforeseenError(WorkerError):
         return self.sentence
 
     @classmethod
-    def of(cls, error: BaseException) -> UnforeseenError:
+    def of(cls, error: BaseException) -> UnexpectedError:
         """`error` as one of these, unless it is already."""
-        if isinstance(error, UnforeseenError):
+        if isinstance(error, UnexpectedError):
             return error
         details = "".join(traceback.format_exception(error))
         return cls(described(error), details, plugin_at_fault(error))
@@ -52,23 +52,23 @@ def described(error: BaseException) -> str:
     return " ".join(f"{kind}{error}".split())
 
 
-def is_foreseen(error: BaseException) -> bool:
+def is_expected(error: BaseException) -> bool:
     """Whether `error` is no bug: one of our sentences, or the fault of a disk, of memory or of a missing package.
 
-    >>> is_foreseen(OSError(28, "No space left on device")), is_foreseen(IndexError("off by one"))
+    >>> is_expected(OSError(28, "No space left on device")), is_expected(IndexError("off by one"))
     (True, False)
     """
     if isinstance(error, ModuleNotFoundError):
         return not str(error.name).startswith("calibrant")
     if isinstance(error, (InputError, RunError, OSError, MemoryError)):
-        return not isinstance(error, UnforeseenError)
+        return not isinstance(error, UnexpectedError)
     return bool(_SURROUNDINGS & {kind.__name__ for kind in type(error).__mro__})
 
 
 def portable(error: Exception) -> Exception:
     """`error` as one that any process can read: of our kinds with its sentence, a bug with its traceback."""
-    if not is_foreseen(error):
-        return UnforeseenError.of(error)
+    if not is_expected(error):
+        return UnexpectedError.of(error)
     kinds = (DivergedError, InputError, WorkerError, RunError)
     kind = next((kind for kind in kinds if isinstance(error, kind)), WorkerError)
     return kind(described(error))
@@ -80,9 +80,9 @@ def worst(errors: Sequence[Exception], sentence: str) -> Exception:
     >>> worst([InputError("x"), DivergedError("y")], "2 of 3 jobs failed")
     DivergedError('2 of 3 jobs failed')
     """
-    bugs = [UnforeseenError.of(error) for error in errors if not is_foreseen(error)]
+    bugs = [UnexpectedError.of(error) for error in errors if not is_expected(error)]
     if bugs:
         plugin = "" if any(not bug.plugin for bug in bugs) else bugs[0].plugin
-        return UnforeseenError(sentence, "\n".join(bug.details for bug in bugs), plugin)
+        return UnexpectedError(sentence, "\n".join(bug.details for bug in bugs), plugin)
     kinds = (DivergedError, InputError)
     return next((kind for kind in kinds if any(isinstance(one, kind) for one in errors)), RunError)(sentence)

@@ -28,7 +28,7 @@ from calibrant.runs.executor import (
     may_succeed_again,
     perform,
 )
-from calibrant.runs.failures import UnforeseenError, WorkerError, is_foreseen
+from calibrant.runs.failures import UnexpectedError, WorkerError, is_expected
 from calibrant.runs.ray_cluster import cluster
 from calibrant.runs.resources import Resources, environment, torch_threads
 
@@ -184,7 +184,7 @@ class _Driver:
         """A task failed too often; the text has a traceback of each failure that was not the death of a process."""
         last = failures.rpartition("Failure # ")[2].strip()
         reason = last.splitlines()[-1].strip() if "ray::" in last else "its process died"
-        error = UnforeseenError(reason, last) if _is_bug(reason) else WorkerError(reason)
+        error = UnexpectedError(reason, last) if _is_bug(reason) else WorkerError(reason)
         self._tell(self.agenda.end, number, Ended(error=error))
 
     def _tell(self, function: Any, number: int, content: Any) -> None:
@@ -202,7 +202,7 @@ def _is_bug(reason: str) -> bool:
     (True, False)
     """
     kind = getattr(builtins, reason.partition(":")[0], None)
-    return isinstance(kind, type) and issubclass(kind, Exception) and not is_foreseen(kind())
+    return isinstance(kind, type) and issubclass(kind, Exception) and not is_expected(kind())
 
 
 def _hooks(driver: _Driver) -> tuple[Any, Any]:
