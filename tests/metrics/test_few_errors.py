@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import metrics
 from calibrant.evaluation import Evaluation, Resampling, summarize
-from calibrant.metrics.few_errors import FEW, accuracy_reach
+from calibrant.metrics.few_errors import FEW, RARE, accuracy_reach
 from calibrant.metrics.functional import Functional, functional_of, stacked
 from calibrant.metrics.proportion import proportion
 from calibrant.metrics.resampling import resampled_band
@@ -61,6 +61,8 @@ def test_the_accuracy_reaches_as_far_as_wilson_until_neither_is_few() -> None:
         expected = share.estimate - share.low, share.high - share.estimate
         assert accuracy_reach(right, 200, 0.95) == pytest.approx(expected)
     assert accuracy_reach(FEW, 2 * FEW, 0.95) == (0.0, 0.0)
+    assert accuracy_reach(RARE - 1, 10_000, 0.95)[1] == pytest.approx(proportion(69, 10_000).high - 0.0069)
+    assert accuracy_reach(RARE, 10_000, 0.95) == (0.0, 0.0)
     assert accuracy_reach(0, 0, 0.95) == (0.0, 0.0)
 
 

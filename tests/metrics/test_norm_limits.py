@@ -55,7 +55,7 @@ def test_intervals_cover_at_200(case: Case) -> None:
 @pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.name} of {case.truth:.4f}")
 def test_intervals_cover_in_nine_of_ten_samples(case: Case, n: int) -> None:
     """With the seed of the table in docs/measures.md, not that with which the intervals were chosen."""
-    assert covered(case, n, 300, seed=SEED)[0] >= 0.9
+    assert covered(case, n, 100 if n == SIZES[-1] else 300, seed=SEED)[0] >= 0.9
 
 
 def test_of_one_far_term_it_is_the_normal_interval() -> None:

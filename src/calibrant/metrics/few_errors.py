@@ -14,8 +14,12 @@ import numpy as np
 from calibrant.metrics.functional import Array
 from calibrant.metrics.proportion import proportion
 
-FEW = 30
-"""From so many right and so many wrong answers on resamples are trusted alone; chosen by simulation."""
+FEW, RARE, SHARE = 30, 70, 0.1
+"""Wrong or right answers are few below `FEW`, and below `RARE` where they are less than `SHARE` of all.
+
+Chosen by simulation. The resamples' error is of the order of the skewness of the count, which for 70 rare answers is
+that of 35 among 200.
+"""
 Reach = Callable[..., Array]
 """`reach(level, *base)`, (2,) or (2, k): how far the truth may lie below and above the value. See `Functional`."""
 
@@ -28,7 +32,8 @@ def accuracy_reach(right: float, total: float, level: float) -> tuple[float, flo
     >>> accuracy_reach(160, 200, 0.95)
     (0.0, 0.0)
     """
-    if total == 0 or min(right, total - right) >= FEW:
+    fewer = min(right, total - right)
+    if total == 0 or fewer >= (RARE if fewer < SHARE * total else FEW):
         return 0.0, 0.0
     share = proportion(right, total, level)
     return share.estimate - share.low, share.high - share.estimate
