@@ -167,6 +167,9 @@ class Counted(nn.Module):
 def with_a_head(*head: nn.Module) -> tuple[Predictor, list[int]]:
     """Twenty members of which only the head differs, and how many rows the layers before it are run on."""
     torch.manual_seed(0)
+    for layer in head:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()  # those that it was made with come from no seed
     net = nn.Sequential(Counted(), nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.Sequential(*head))
     ensemble = MeanField(net, init_std=0.05, bayesian=lambda name, owner: name.startswith("4.")).sample(20)
     predictor = Predictor(ensemble, threshold=0.5)

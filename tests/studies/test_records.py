@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from experiment_labs import TINY
 
-from calibrant import InputError
 from calibrant.config.loading import load_settings
 from calibrant.files import RunError
 from calibrant.studies import open_lab
@@ -176,5 +175,5 @@ def test_a_file_that_is_no_choice_of_lambda_is_refused(name, tmp_path):
     lab = Lab(load_settings(), parse_plan({}), tmp_path)
     lab.choice_path("CBNN").parent.mkdir()
     lab.choice_path("CBNN").write_text(json.dumps(CHOICES[name]))
-    with pytest.raises(InputError, match=r"CBNN\.json was altered "):
+    with pytest.raises(RunError, match=r"CBNN\.json was altered "):
         lab.chosen("CBNN")
