@@ -43,6 +43,26 @@ def test_the_gradient_of_each_network_is_that_of_its_own_loss(size: int) -> None
             torch.testing.assert_close(a.grad, b.grad)
 
 
+def test_logits_of_classes_that_are_ruled_out_stay_infinite() -> None:
+    class Masked(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).masked_fill(torch.tensor([False, False, True]), -torch.inf)
+
+    q, x = DeepEnsemble(Masked(4, 3), size=3), batch()[0]
+    assert torch.equal(q.logits(x), torch.stack([one(x) for one in q.networks()]))
+    mean_loss(q.logits(x), torch.zeros(20, dtype=torch.int64)).backward()
+    assert all(bool(p.grad.isfinite().all()) for p in q.parameters() if p.grad is not None)
+
+
+def test_gradients_of_gradients_and_transforms_of_functions_go_through() -> None:
+    q, x = ensemble(2).eval(), batch()[0].requires_grad_()
+    (gradient,) = torch.autograd.grad(q.logits(x).square().mean(), x, create_graph=True)
+    gradient.square().sum().backward()
+    assert x.grad is not None
+    by_function = torch.func.grad(lambda inputs: q.logits(inputs).square().mean())(x.detach())
+    torch.testing.assert_close(by_function, gradient.detach())
+
+
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_trained_together_they_are_as_trained_one_by_one(kind: str) -> None:
     def optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -67,13 +67,14 @@ class DeepEnsemble(Posterior):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of one network, chosen at random."""
         args, kwargs = called_with(self.module, args, kwargs)
-        return self.networks()[int(torch.randint(1 + len(self.others), ()))](*args, **kwargs)
+        return self.networks()[int(torch.randint(1 + len(self.others), (), device="cpu"))](*args, **kwargs)
 
     def logits(self, inputs: Any, draws: int = 1) -> Tensor:
         """Logits (M, B, C) of all networks, whatever `draws` is."""
         every = torch.stack([logits_of(call(network, inputs), inputs) for network in self.networks()])
         # As it is, with gradients times M, by which the mean over the M losses has divided them.
-        return every.detach() + len(every) * (every - every.detach())
+        values = every.detach()
+        return torch.where(values.isfinite(), values + len(every) * (every - values), every)
 
     def clipped(self) -> list[list[nn.Parameter]]:
         """Every network by itself."""
@@ -106,6 +107,6 @@ class DeepEnsemble(Posterior):
 
     def _nearby(self, k: int) -> nn.Module:
         """A copy around the weights of the module."""
-        seed = int(torch.randint(2**31, ()))
+        seed = int(torch.randint(2**31, (), device="cpu"))
         network = MeanField(copy.deepcopy(self.module)).sample(1, seed).member(0)
         return network.train(self.module.training)
