@@ -234,3 +234,45 @@ def test_buffers_that_are_not_saved_belong_to_the_members_of_a_deep_ensemble() -
 
     networks, x = [Scaled(1.0), Scaled(2.0)], torch.randn(3, 2)
     torch.testing.assert_close(Ensemble.stack(networks).member(1)(x), networks[1](x))
+
+
+def test_a_seed_names_the_same_members_whatever_the_default_device_and_type_are(q: Posterior) -> None:
+    q.finish([torch.randn(8, 4)])
+    expected = q.sample(3, seed=1).stacked()
+    with torch.device("meta"):
+        elsewhere = q.sample(3, seed=1).stacked()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wider = q.sample(3, seed=1).stacked()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, value in expected.items():
+        assert torch.equal(elsewhere[name], value)
+        assert torch.equal(wider[name], value)
+
+
+class Memory(nn.Module):
+    """Its parameters are called as methods of dictionaries are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.values = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(6, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.keys).softmax(-1) @ self.values
+
+
+@torch.no_grad()
+def test_parameters_may_have_any_name(tmp_path: Path) -> None:
+    x = torch.randn(5, 4)
+    q, again = (MeanField(Memory(), init_std=0.1, prior_mean="init") for _ in range(2))
+    again.load_state_dict(q.state_dict())
+    drawn = q.sample(3)
+    assert torch.equal(again.sample(3)(x), drawn(x))
+    for name, ensemble in (("drawn", drawn), ("stacked", Ensemble.stack([Memory(), Memory()]))):
+        logits = ensemble(x)
+        assert list(ensemble.stacked()) == ["keys", "values"]
+        assert not torch.equal(logits[0], logits[1])
+        predictor = Predictor(ensemble, threshold=0.5)
+        found = load(predictor.save(tmp_path / name), module=Memory())
+        assert torch.equal(found(x).probabilities, predictor(x).probabilities)

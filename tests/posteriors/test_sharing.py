@@ -386,3 +386,20 @@ def test_a_predictor_decides_the_same_from_shared_layers() -> None:
         torch.testing.assert_close(predictor(x).probabilities, wanted.detach(), atol=1e-5, rtol=1e-4)
     early = predictor(x, early=EarlyStopping())
     assert (early.predicted == predictor(x).predicted).float().mean() > 0.95
+
+
+def test_random_numbers_of_any_device_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device whose generator alone moves, as on a graphics card, dropout is not the same for all members."""
+    draws = [0]
+
+    class OfDevice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            draws[0] += 1
+            return x + draws[0]
+
+    net = nn.Sequential(nn.Linear(4, 8), OfDevice(), nn.Linear(8, 3))
+    ensemble, x = sampled(net, "2."), torch.randn(5, 4)
+    monkeypatch.setattr(torch.cpu, "get_rng_state", lambda device: torch.tensor(draws[0]), raising=False)
+    ensemble(x)
+    assert draws[0] == K
+    assert ensemble._shares is False

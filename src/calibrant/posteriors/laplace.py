@@ -32,7 +32,7 @@ from calibrant.adapters.outputs import as_classes, raw_logits
 from calibrant.adapters.unpacking import split_batch
 from calibrant.posteriors.deterministic import Deterministic
 from calibrant.posteriors.ensemble import Ensemble
-from calibrant.posteriors.members import StoredMembers, check_count, member_generator
+from calibrant.posteriors.members import StoredMembers, check_count, cpu_normal, member_generator
 from calibrant.slots import register
 
 FULL = 2048  # weights up to which the full Hessian is the default
@@ -114,7 +114,7 @@ class Laplace(Deterministic):
 
     def _draw(self, generator: torch.Generator) -> Tensor:
         """The last layer's weights (C, D + 1)."""
-        noise = torch.randn(self.std.shape, generator=generator).to(self.std)
+        noise = cpu_normal(self.std.shape, generator).to(self.std)
         drawn = self.bases[0] @ (self.std * noise)
         if len(self.bases) == 2:
             drawn = drawn @ self.bases[1].T

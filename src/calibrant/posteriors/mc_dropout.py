@@ -77,10 +77,11 @@ class MCDropout(Posterior):
         if not self._ran():
             raise InputError("the sizes of the dropout layers are not known yet: run the posterior on a batch first")
         module, stacked = copy.deepcopy(self.module), dict[str, Tensor]()
-        like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+        like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0, device="cpu"))
         for name, layer in layers:
             units = int(layer.units)
-            mask = UnitMask(units, channels=layer.channels).to(like) if units else nn.Identity()  # never ran
+            with like.device:
+                mask = UnitMask(units, channels=layer.channels).to(like) if units else nn.Identity()  # never ran
             module = replaced(module, module.get_submodule(name), mask)
             if units:
                 masks = torch.stack([draw_mask(units, layer.rate, seed, k, name) for k in range(n)])
@@ -100,7 +101,7 @@ def draw_mask(units: int, rate: float, seed: int, k: int, name: str) -> Tensor:
     >>> draw_mask(6, 0.5, seed=0, k=1, name="drop").unique()
     tensor([0., 2.])
     """
-    kept = torch.rand(units, generator=member_generator(seed, k, name)) >= rate
+    kept = torch.rand(units, generator=member_generator(seed, k, name), dtype=torch.float32, device="cpu") >= rate
     return kept / (1 - rate)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class PosteriorMembers(Members):
         weights = {}
         for name in self.names:
             mean, std = module.get_parameter(name), self.std[parameter_key(name)]
-            noise = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(std)
+            noise = cpu_normal(mean.shape, generator).to(std)
             weights[name] = torch.addcmul(mean.detach(), std, noise)
         return weights
 
@@ -152,12 +152,20 @@ def check_count(n: int) -> None:
 def member_generator(seed: int, k: int, purpose: str = "") -> torch.Generator:
     """The source of what is random in member `k` of the ensemble with `seed`, on the CPU."""
     state = np.random.SeedSequence([seed, k, *purpose.encode()]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+    return torch.Generator("cpu").manual_seed(int(state[0] >> np.uint64(1)))
+
+
+def cpu_normal(size: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Standard normal noise in float32, on the CPU whatever the default device and type are: a seed's, everywhere."""
+    return torch.randn(tuple(size), generator=generator, dtype=torch.float32, device="cpu")
+
+
+_TAKEN = frozenset(dir(nn.ParameterDict()))
 
 
 def parameter_key(name: str) -> str:
-    """A parameter's name as a key of a ParameterDict, in which dots are not allowed."""
-    return name.replace(".", "/")
+    """A parameter's name as a key of a ParameterDict, in which neither dots nor names of its methods are allowed."""
+    return f"/{name}" if name in _TAKEN else name.replace(".", "/")
 
 
 def _frozen(tensors: Mapping[str, Tensor]) -> nn.ParameterDict:

@@ -310,8 +310,9 @@ def _compiled(module: nn.Module) -> bool:
 
 def _random_state(inputs: Any) -> list[Tensor]:
     """The states of the generators that the module may draw from."""
-    devices = {tensor.device for tensor in tensors_in(inputs) if tensor.device.type == "cuda"}
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+    devices = {tensor.device for tensor in tensors_in(inputs)}
+    askers = ((device, getattr(getattr(torch, device.type, None), "get_rng_state", None)) for device in devices)
+    return [torch.get_rng_state(), *(ask(device) for device, ask in askers if ask)]
 
 
 def _flatten(value: Any, leaves: list[Any]) -> None:

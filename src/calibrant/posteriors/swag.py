@@ -26,7 +26,7 @@ from calibrant import InputError, checks
 from calibrant.posteriors.batch_statistics import with_batch_statistics
 from calibrant.posteriors.deterministic import Deterministic
 from calibrant.posteriors.ensemble import Ensemble
-from calibrant.posteriors.members import StoredMembers, check_count, member_generator
+from calibrant.posteriors.members import StoredMembers, check_count, cpu_normal, member_generator
 from calibrant.slots import register
 
 
@@ -138,10 +138,10 @@ class SWAG(Deterministic):
         """Theta, flat. The noise is drawn on the CPU, so that a seed names the same members on every device."""
         mean, count = self.mean.detach(), self._progress()[2]
         std = (self.squares / count).sqrt()
-        spread = std * torch.randn(len(mean), generator=generator).to(mean)
+        spread = std * cpu_normal(mean.shape, generator).to(mean)
         if self.rank:
             columns = min(count, self.rank)
-            noise = torch.randn(columns, generator=generator).to(mean)
+            noise = cpu_normal((columns,), generator).to(mean)
             low_rank = noise @ self.deviations[:columns] / math.sqrt(max(columns - 1, 1))
             spread = (spread + low_rank) / math.sqrt(2)
         return mean + math.sqrt(self.scale) * spread
