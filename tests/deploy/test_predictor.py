@@ -160,14 +160,17 @@ def test_a_decision_is_indexed_iterated_and_tabulated() -> None:
     assert parts.predictor()(parts.test[:4]).table()["predicted"] == decision.predicted.tolist()
 
 
-def test_threads_share_a_predictor() -> None:
+@pytest.mark.parametrize("same", [True, False])
+def test_threads_share_a_predictor_or_the_ensemble_of_several(same: bool) -> None:
     parts = digits(3)
     predictor, batches = parts.predictor(), parts.test[:120].split(20)
+    others = [predictor if same else predictor.at_coverage(1 - number / 10) for number in range(len(batches))]
+    assert all(other.ensemble.lock is predictor.ensemble.lock for other in others)
     alone = [predictor(batch).predictions.columns() for batch in batches]
     found: dict[int, list[Tensor]] = {}
 
     def serve(number: int) -> None:
-        found[number] = [predictor(batches[number]).predictions.columns() for _ in range(5)]
+        found[number] = [others[number](batches[number]).predictions.columns() for _ in range(5)]
 
     threads = [threading.Thread(target=serve, args=(number,)) for number in range(len(batches))]
     for thread in threads:
@@ -240,6 +243,6 @@ def test_a_predictor_at_another_coverage_shares_networks_and_takes_turns() -> No
     assert wide(parts.test[:50]).accepted.all()
     assert predictor.threshold == before
     assert wide.ensemble is predictor.ensemble
-    assert wide._lock is predictor._lock
+    assert Predictor(predictor.ensemble).ensemble.lock is predictor.ensemble.lock
     scored = predictor(parts.test[:50])
     assert torch.equal(wide(parts.test[:50]).predictions.columns(), scored.predictions.columns())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -91,7 +90,6 @@ class Predictor(nn.Module):
         FeatureTap(ensemble.network(0), feature_layer)  # refuses an unknown layer
         self.ensemble, self.feature_layer, self.backbone = ensemble.stored(KEPT), feature_layer, backbone
         self.rule = DecisionRule(len(ensemble), outliers, selector, threshold, ood_score, classes, calibrator)
-        self._lock = threading.Lock()
         self.eval()
 
     @property
@@ -129,7 +127,7 @@ class Predictor(nn.Module):
         all of them together cost about one, as with a Bayesian head.
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
-        with self._lock:
+        with self.ensemble.lock:
             with _explained(inputs):
                 if early is not None and not self.ensemble.cost_one(inputs):
                     rows = OpenRows(self.ensemble, inputs, self.feature_layer)
@@ -168,7 +166,7 @@ class Predictor(nn.Module):
 
     def _with(self, selector: BaseSelector, threshold: float | Threshold) -> Predictor:
         """The same networks under another rule, for which no certificate holds."""
-        changed = Predictor(
+        return Predictor(
             self.ensemble,
             calibrator=self.calibrator,
             outliers=self.outliers,
@@ -181,8 +179,6 @@ class Predictor(nn.Module):
             transform=self.transform,
             factory=self.factory,
         )
-        changed._lock = self._lock  # they share the networks, so their calls take turns, too
-        return changed
 
     def save(self, folder: str | Path) -> Path:
         """Write the predictor to `folder` as safetensors and JSON; `calibrant.load` reads it."""
@@ -216,14 +212,6 @@ class Predictor(nn.Module):
         if reference is None:
             return inputs
         return map_tensors(inputs, lambda one: one.to(reference if one.is_floating_point() else reference.device))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the lock, which can neither be copied nor sent."""
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.Lock()
 
 
 @contextmanager

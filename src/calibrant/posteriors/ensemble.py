@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from calibrant.adapters.features import FeatureTap
 from calibrant.adapters.trees import move_to
 from calibrant.adapters.unpacking import class_indices, inputs_of, split_batch
 from calibrant.posteriors.batched import Outputs, batched, confirmed, is_small
+from calibrant.posteriors.collecting import Collected
 from calibrant.posteriors.members import Member, Members, SeparateMembers, StoredMembers, parameter_key
 from calibrant.posteriors.sharing import SharedRun
 from calibrant.posteriors.substitution import Substitution
@@ -41,7 +43,8 @@ class Ensemble(nn.Module):
         members: the tensors in which they differ.
 
     `one_logit` says whether the module was seen to return one logit per example, which is read as two classes; None
-    before the first run.
+    before the first run. While a member runs, its tensors are in the module in place of those of the others: threads
+    take turns by `lock`, as those that share a `Predictor` do.
 
     >>> Ensemble.of(nn.Linear(3, 2))(torch.ones(5, 3)).shape
     torch.Size([1, 5, 2])
@@ -56,6 +59,7 @@ class Ensemble(nn.Module):
         self._batches: bool | None = None  # whether they can be run in one pass
         self._differs_little = False  # whether only a few cheap operations differ
         self._cheap = False  # whether all members cost about as much as one
+        self.lock = threading.RLock()
         self.eval()
 
     @classmethod
@@ -194,13 +198,21 @@ class Ensemble(nn.Module):
             raise InputError("loader shuffles, so its members' rows would not match: build it with shuffle=False")
         if device is not None:
             self.to(device)
-        collected = _Collected(len(self))
+        collected = Collected(len(self))
         for k, position, logits, features, y in self._passes(loader, feature_layer):
             y = class_indices(y) if self.one_logit and y is not None else y
             collected.add(k, position, logits, features, y)
             if progress is not None:
                 progress(len(logits))
         return collected.predictions()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, which can neither be copied nor sent."""
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.lock = threading.RLock()
 
     def _note(self, one_logit: bool) -> None:
         self.one_logit = one_logit
@@ -277,41 +289,3 @@ class Ensemble(nn.Module):
             member_of(0)(x, shared)
             self.learn(shared)
         return bool(self._shares)
-
-
-class _Collected:
-    """Batches of predictions by member, joined at the end."""
-
-    def __init__(self, members: int) -> None:
-        self.logits: list[list[Tensor]] = [[] for _ in range(members)]
-        self.features: list[list[Tensor]] = [[] for _ in range(members)]
-        self.labels: list[Tensor] = []
-
-    def add(self, k: int, position: int, logits: Tensor, features: Tensor | None, labels: Any) -> None:
-        """Take in one batch of member `k`."""
-        if logits.dim() != 2:
-            raise InputError(f"the module must return logits (B, C), not shape {tuple(logits.shape)}")
-        self.logits[k].append(logits.cpu())
-        if features is not None:
-            self.features[k].append(features.cpu())
-        if labels is None:
-            return
-        labels = torch.as_tensor(labels).cpu()
-        if k == 0:
-            self.labels.append(labels)
-        elif not torch.equal(labels, self.labels[position]):
-            raise InputError("loader changes its order from one pass to the next: build it with shuffle=False")
-
-    def _alike(self) -> bool:
-        """Whether all members have features, and as many: networks of different kinds may not."""
-        return all(self.features) and len({parts[0].shape[1] for parts in self.features}) == 1
-
-    def predictions(self) -> Predictions:
-        """Everything, members first; features where the members' are alike."""
-        if not self.logits[0]:
-            raise InputError("loader is empty")
-        return Predictions.from_logits(
-            torch.stack([torch.cat(parts) for parts in self.logits]),
-            torch.stack([torch.cat(parts) for parts in self.features]) if self._alike() else None,
-            torch.cat(self.labels) if self.labels else None,
-        )
