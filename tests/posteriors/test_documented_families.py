@@ -20,14 +20,23 @@ class Network(nn.Sequential):
         super().__init__(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
-@pytest.mark.parametrize("family", ["IVON", "DeepEnsemble", "SWAG", "Laplace"])
+@pytest.mark.parametrize("family", ["IVON", "DeepEnsemble", "MCDropout", "SWAG", "Laplace"])
 def test_the_example_of_a_family_runs_as_written(family: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(256, 6)
     y = (x[:, 0] > 0).long()
     data = TensorDataset(x, y)
     loader = DataLoader(data, batch_size=64)
-    names = {"network": Network(), "Network": Network, "x": x, "y": y, "F": F, "torch": torch, "data": data}
+    names = {
+        "network": Network(),
+        "Network": Network,
+        "x": x,
+        "inputs": x,
+        "y": y,
+        "F": F,
+        "torch": torch,
+        "data": data,
+    }
     names |= {"loader": loader, "train_loader": loader, "epochs": 2}
     (code,) = (block for block in BLOCKS if re.search(rf"^posterior = {family}\(", block, flags=re.M))
     exec(compile(code, "posterior.md", "exec"), names)

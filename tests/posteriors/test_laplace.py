@@ -100,6 +100,30 @@ def test_covariance_and_marginal_likelihood_are_those_of_laplace_torch(kind: str
     torch.testing.assert_close(q.covariance(), expected.double(), rtol=1e-5, atol=1e-8)
 
 
+# By laplace-torch 0.3, for the problem below: the precision of the prior where its log_marginal_likelihood is largest,
+# and at this precision the variances of the weights (and biases) and the log determinant of the covariance.
+FULL = [0.959423, 0.923368, 0.729121, 0.991751, 0.957494, 0.757984, 1.153855, 1.221473, 0.806669]
+KRONECKER = [0.750615, 0.875412, 0.758420, 0.885630, 0.898989, 1.069641]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bias", "precision", "variances", "logdet"),
+    [("full", True, 0.641363, FULL, -3.894560), ("kronecker", False, 0.639302, KRONECKER, -3.223635)],
+)
+def test_the_posterior_is_what_laplace_torch_found(
+    kind: Any, bias: bool, precision: float, variances: list[float], logdet: float
+) -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3, bias=bias)).double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_((1.7 * torch.arange(1, parameter.numel() + 1).double().square()).sin().view_as(parameter))
+    q = Laplace(module, hessian=kind)
+    q.finish([(0.3 * torch.arange(60).double().square()).cos().view(30, 2)])
+    assert float(q.precision) == pytest.approx(precision, rel=1e-5)
+    assert q.covariance().diagonal().tolist() == pytest.approx(variances, rel=1e-5)
+    assert float(q.covariance().logdet()) == pytest.approx(logdet, rel=1e-5)
+
+
 def test_the_precision_maximizes_the_marginal_likelihood_by_brute_force() -> None:
     torch.manual_seed(3)
     eigenvalues, weights = torch.rand(30).double() ** 6 * 100, torch.randn(30).double()
