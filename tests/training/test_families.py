@@ -17,7 +17,17 @@ from calibrant.config.loading import load_settings
 from calibrant.config.schemes import Scheme
 from calibrant.deploy import load
 from calibrant.deploy.deploying import predictor_of
-from calibrant.posteriors import SWAG, DeepEnsemble, Ensemble, EpochEnd, Laplace, MeanField, Posterior, TrainingContext
+from calibrant.posteriors import (
+    IVON,
+    SWAG,
+    DeepEnsemble,
+    Ensemble,
+    EpochEnd,
+    Laplace,
+    MeanField,
+    Posterior,
+    TrainingContext,
+)
 from calibrant.training import TrainingData, Workspace, open_data
 from calibrant.training.passes import training_part
 
@@ -242,6 +252,21 @@ def test_a_deep_ensemble_of_a_trained_network_starts_near_it(data: TrainingData)
     assert 0 < float((weights[1] - weights[0]).std()) < 0.2 * float(weights[0].std())
     other = space.with_settings("fit.epochs=1")._fresh(Scheme.parse("BNN"))
     assert float((other.networks()[1].module[1].weight.detach() - weights[0]).std()) > float(weights[0].std())
+
+
+def test_the_sample_size_of_ivon_is_that_of_the_training_data_whatever_the_kl_term_is_divided_by(
+    data: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, build = list[float](), IVON.optimizer
+
+    def noted(posterior: IVON, context: TrainingContext) -> torch.optim.Optimizer:
+        optimizer = build(posterior, context)
+        sizes.append(optimizer.param_groups[0]["ess"])
+        return optimizer
+
+    monkeypatch.setattr(IVON, "optimizer", noted)
+    workspace(data, None, *FAMILIES["ivon"], "finetune.kl_examples=9", "finetune.epochs=1").model("BNN-OCM")
+    assert sizes == [64, 64]
 
 
 class Snapshots(Posterior):

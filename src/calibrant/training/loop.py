@@ -33,7 +33,8 @@ class Plan:
     """What distinguishes one training stage from another.
 
     `batches(epoch, start)` yields this rank's batches of `epoch` from step `start` on, and must depend on nothing
-    else; `examples()` yields all training examples; `validate()` measures the model after an epoch; `on_epoch(rows)` is
+    else; `num_data` is the number of training examples, also where the KL term is divided by another number;
+    `examples()` yields all of them; `validate()` measures the model after an epoch; `on_epoch(rows)` is
     told all rows of metrics so far.
     """
 
@@ -43,6 +44,7 @@ class Plan:
     batches: Callable[[int, int], Iterator[Batch]]
     steps_per_epoch: int
     examples_per_epoch: int
+    num_data: int
     seed: int
     draws: int = 1
     clip_norm: float | None = None
@@ -69,7 +71,7 @@ class Loop:
         self.posterior = as_posterior(model)
         objective, steps = plan.objective, plan.settings.epochs * plan.steps_per_epoch
         self.optimizer = build_optimizer(
-            self.posterior, plan.settings, num_data=objective.num_data, beta=objective.beta, steps=steps
+            self.posterior, plan.settings, num_data=plan.num_data, beta=objective.beta, steps=steps
         )
         self.posterior.begin(plan.settings.epochs * plan.steps_per_epoch)
         network: Any = Draws(self.posterior, plan.draws)

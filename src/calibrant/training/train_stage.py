@@ -84,6 +84,7 @@ def train_stage(task: StageTask) -> list[EpochRow]:
         batches=source,
         steps_per_epoch=len(source),
         examples_per_epoch=source.samples,
+        num_data=len(train),
         seed=task.seed,
         draws=settings.posterior.draws,
         clip_norm=stage.clip_norm.of(task.scheme.family),
