@@ -188,7 +188,15 @@ def test_without_a_kl_term_a_gradient_that_is_held_elsewhere_is_left_alone() -> 
     assert torch.equal(grad, torch.ones(5))
 
 
-@pytest.mark.parametrize(("compiler", "message"), [("no-such-compiler", "cannot be run"), ("false", "failed")])
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [
+        ("no-such-compiler", "cannot be run"),
+        ("false", "failed"),
+        ("cc 'O2", "is no command"),
+        (r"""sh -c "printf 'error \\377' >&2; false" """, "failed .error"),
+    ],
+)
 def test_without_a_compiler_the_error_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, compiler: str, message: str
 ) -> None:

@@ -47,7 +47,7 @@ class EarlyStopping:
 
     def order(self, total: int) -> list[int]:
         """The order in which the members are evaluated."""
-        return torch.randperm(total, generator=torch.Generator().manual_seed(self.seed)).tolist()
+        return torch.randperm(total, generator=torch.Generator("cpu").manual_seed(self.seed), device="cpu").tolist()
 
     def quantile(self, seen: int, total: int) -> float:
         """How many standard errors are wanted after `seen` of `total` members."""

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 # Nothing here changes a result: no contraction, no reordering. Without errno and traps, loops with sqrt are vectors.
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-pthread")
@@ -27,7 +28,10 @@ def compiled(sources: Mapping[str, bytes]) -> bytes:
     found = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if found is None:
         raise BuildError("fuse=True needs a C compiler; install gcc or clang, or leave fuse out")
-    compiler = [found] if shutil.which(found) else shlex.split(found)
+    try:
+        compiler = [found] if shutil.which(found) else shlex.split(found)
+    except ValueError as error:
+        raise BuildError(f"the C compiler {found} is no command ({error}); set CC to another") from None
     try:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             for name, content in sources.items():
@@ -60,9 +64,9 @@ def _processor() -> str:
 
 
 def _run(command: list[str]) -> None:
-    quiet, here = subprocess.DEVNULL, {**os.environ, "LC_ALL": "C"}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     try:
-        subprocess.run(command, check=True, stdin=quiet, capture_output=True, text=True, env=here, timeout=_PATIENCE)
+        subprocess.run(command, check=True, env={**os.environ, "LC_ALL": "C"}, timeout=_PATIENCE, **streams)
     except subprocess.TimeoutExpired:
         raise BuildError(f"the C compiler {command[0]} does not end; set CC to another") from None
     except OSError as error:
