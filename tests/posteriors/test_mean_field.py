@@ -140,6 +140,34 @@ def test_gradients_equal_those_of_plain_operations(
         torch.testing.assert_close(q.rho[n].grad.double(), rhos[n].grad, **tolerance)
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("fuse", FUSE)
+def test_the_kl_can_be_differentiated_after_the_losses_of_several_draws(
+    fuse: bool, blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if blocks:
+        monkeypatch.setattr("calibrant.posteriors.reparametrization.BLOCKS_PAY", 0)
+    torch.manual_seed(0)
+    q, x = MeanField(nn.Linear(30, 20), fuse=fuse), torch.randn(8, 30)
+
+    def gradients(apart: bool) -> list[torch.Tensor]:
+        q.zero_grad()
+        torch.manual_seed(1)
+        losses = []
+        for _ in range(3):
+            losses.append(q(x).square().mean() / 3)
+            if apart:
+                losses[-1].backward()
+        if apart:
+            q.kl().backward()
+        else:
+            (torch.stack(losses).sum() + q.kl()).backward()
+        return [p.grad.clone() for p in q.parameters() if p.grad is not None]
+
+    for a, b in zip(gradients(True), gradients(False)):
+        torch.testing.assert_close(a, b)
+
+
 def test_kl_after_a_draw_is_never_stale() -> None:
     q = MeanField(nn.Linear(3, 3))
     q(torch.ones(1, 3))

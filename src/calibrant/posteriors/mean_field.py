@@ -92,14 +92,14 @@ class MeanField(Posterior):
         if self.prior_mean == "init":
             for name in self._names:
                 self.register_buffer(_prior_key(name), parameters[name].detach().clone())
-        self._kl_of_draw: tuple[Tensor, list[int]] | None = None
+        self._kl_of_draw: tuple[Tensor, list[int], list[Any]] | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's output at one draw of theta, as it is; a batch that is a mapping is passed by name."""
         args, kwargs = called_with(self.module, args, kwargs)
         theta, kl = draw_all(self._means(), self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
         if kl is not None and kl.requires_grad:
-            self._kl_of_draw = kl, self._versions()
+            self._kl_of_draw = kl, self._versions(), [tensor.grad_fn for tensor in theta]
         return functional_call(self.module, dict(zip(self._names, theta)), args, kwargs)
 
     def kl(self) -> Tensor:
@@ -107,13 +107,16 @@ class MeanField(Posterior):
 
         The value does not depend on what was called before, but the cost does: a forward pass with gradients computes
         the KL in the same sweep over the parameters, and the first `kl()` after it returns that tensor; so call it once
-        per step, after `forward`. It is computed anew on any further call, where gradients are off, and whenever a
-        parameter was changed in between, by an optimizer or by `load_state_dict`. What autograd itself cannot see, a
-        write through `.data`, is not noticed before the next forward pass.
+        per step, after `forward`. It is computed anew on any further call, where gradients are off, after the draw was
+        differentiated, and whenever a parameter was changed in between, by an optimizer or by `load_state_dict`. What
+        autograd itself cannot see, a write through `.data`, is not noticed before the next forward pass. If the KL has
+        a `backward()` of its own, call it after that of the loss.
         """
         held, self._kl_of_draw = self._kl_of_draw, None
         if held is not None and torch.is_grad_enabled() and held[1] == self._versions():
-            return held[0]
+            kl, _, nodes = held
+            if not any(getattr(node, "differentiated", False) for node in nodes):
+                return kl
         terms = [
             gaussian_kl(mean, rho, prior, self.prior_std)
             for mean, rho, prior in zip(self._means(), self._rhos(), self._prior_means())

@@ -145,6 +145,7 @@ class _DrawWithKL(torch.autograd.Function):
             sums.append(squares - part_rho.sum() - part.numel() * (1 - 2 * math.log(prior_std)))
         ctx.save_for_backward(mean, rho, theta)
         ctx.prior_mean, ctx.prior_std = prior_mean, prior_std
+        ctx.differentiated = False
         ctx.set_materialize_grads(False)
         return theta, 0.5 * torch.stack(sums).sum()
 
@@ -155,6 +156,7 @@ class _DrawWithKL(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         """The closed forms; the draw and the KL term may each have gone unused."""
         mean, rho, theta = ctx.saved_tensors
+        ctx.differentiated = True  # so that autograd may have let go of these
         if grad_theta is None:
             grad_theta = torch.zeros_like(theta)
         elif grad_theta.stride() != theta.stride():

@@ -32,6 +32,7 @@ class NativeDrawWithKL(torch.autograd.Function):
         kept = (prior_mean,) if isinstance(prior_mean, Tensor) else ()
         ctx.save_for_backward(mean, rho, theta, *kept)
         ctx.prior_mean, ctx.prior_rho = None if kept else prior_mean, prior_rho
+        ctx.differentiated = False
         ctx.set_materialize_grads(False)
         return theta, mean.new_tensor(kl)
 
@@ -42,6 +43,7 @@ class NativeDrawWithKL(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, None, None, None]:
         """The closed forms; the draw and the KL term may each have gone unused."""
         mean, rho, theta, *kept = ctx.saved_tensors
+        ctx.differentiated = True  # so that autograd may have let go of these
         if grad_theta is None:
             grad_theta = torch.zeros_like(theta)
         elif grad_theta.stride() != theta.stride():
