@@ -450,6 +450,20 @@ def test_the_reliability_diagram_is_the_large_one_and_every_mark_has_a_name(
         assert visit.complaints == []
 
 
+def test_the_threshold_that_is_copied_has_all_its_digits(group: list[Evaluation], tmp_path: Path) -> None:
+    one = group[0]
+    made = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=Resampling(resamples=20)))
+    with opened(made) as visit:
+        visit.move(70)
+        catch = "document.addEventListener('copy', () => (window.copied = document.activeElement.value))"
+        visit.page.evaluate(catch)
+        visit.page.locator("#copy").focus()
+        visit.page.keyboard.press("Enter")
+        assert visit.page.locator("#copy").text_content() == "Copied"
+        assert float(visit.page.evaluate("window.copied")) == metrics.threshold_at_coverage(one.id.acceptance, 0.7)
+        visit.until("document.getElementById('copy').textContent === 'Copy the threshold'")
+
+
 def test_a_threshold_is_drawn_over_confidence_only_where_it_is_one(path: Path) -> None:
     with opened(path) as visit:
         assert visit.page.locator("#system").input_value() == "SCBNN-OCM"  # a selector, and two seeds
