@@ -77,7 +77,8 @@ class Visit:
 
 
 @contextmanager
-def opened(path: Path, **options: Any) -> Iterator[Visit]:
+def opened(path: Path, *, ready: str = "html[data-ready]", **options: Any) -> Iterator[Visit]:
+    """The page at `path`, once there is what the selector `ready` finds."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -85,7 +86,7 @@ def opened(path: Path, **options: Any) -> Iterator[Visit]:
         try:
             visit = Visit(browser.new_context(**options).new_page())
             visit.page.goto(path.as_uri())
-            visit.page.wait_for_selector("html[data-ready]", timeout=60_000)
+            visit.page.wait_for_selector(ready, timeout=60_000)
             yield visit
         finally:
             browser.close()

@@ -13,7 +13,7 @@ def main(folder: Path) -> None:
     """The top of the demo's page, as a browser shows it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1240, "height": 1180}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1240, "height": 1610}, color_scheme="light")
         page.goto((folder / "report.html").resolve().as_uri())
         page.screenshot(path=Path(__file__).with_suffix(".png"))
         browser.close()

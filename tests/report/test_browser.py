@@ -346,6 +346,15 @@ def test_it_opens_at_the_certified_threshold_or_the_tolerated_error(group: list[
         assert told.startswith(f"Certificate: confidence ≥ {float(f'{level:.6g}'):g}")
         assert "At most 5 % of the answers are wrong." in told
         assert visit.page.locator("#certificate code").text_content() == repr(level)
+        assert "nearest position" not in visit.page.locator("#certificate").text_content()  # 63 % is exactly there
+    between = level + 1e-4 * (1 - level)
+    made = {"FNN": [Certified(between, "At most 5 % of the answers are wrong.")]}
+    with opened(write_page(tmp_path / "p.html", [one], summary=rows, certificates=made)) as visit:
+        told = visit.page.locator("#certificate").text_content()
+        shown = visit.page.locator("#threshold").text_content().removeprefix("confidence ≥ ")
+        assert told.endswith(f" The numbers on this page are those at {shown}, the slider's nearest position.")
+        visit.move(40)
+        assert "nearest position" not in visit.page.locator("#certificate").text_content()
     with opened(write_page(tmp_path / "p.html", [one], summary=rows, tolerated_error=0.2)) as visit:
         best = max(p for p in range(1, 101) if 1 - selected([one], "FNN", p)[0].accuracy <= 0.2 + 1e-9)
         assert visit.page.locator("#wanted").text_content() == f"{best} %"
@@ -397,6 +406,108 @@ def test_the_label_of_a_curve_stands_beside_it(group: list[Evaluation], tmp_path
         assert visit.page.evaluate(f"{halo}.stroke") == visit.page.evaluate(
             "getComputedStyle(document.body).backgroundColor"
         )
+
+
+OVERLAPS = """() => [...document.querySelectorAll(".chart")].flatMap((chart) => {
+  const boxes = [...chart.querySelectorAll("svg text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  return boxes.flatMap(([name, a], i) => boxes.slice(i + 1).filter(([, b]) =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3
+  ).map(([other]) => [name, other]));
+})"""  # labels of a chart that cover each other
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_reliability_diagram_is_the_large_one_and_every_mark_has_a_name(
+    group: list[Evaluation], tmp_path: Path, width: int
+) -> None:
+    one = group[0]
+    rows = summarize([one], resampling=Resampling(resamples=20))
+    made = write_page(tmp_path / "p.html", [one], summary=rows)
+    with opened(made, viewport={"width": width, "height": 800}) as visit:
+        page = visit.page
+        large, small = (page.locator(f"#{name} svg").bounding_box() for name in ("reliability", "histogram"))
+        if width == 1440:
+            assert 1.2 * small["width"] < large["width"] < 1.1 * large["height"]
+            assert abs(large["y"] - small["y"]) < 2
+        keys = page.locator(".belief .key").all_inner_texts()
+        assert [key.split("\n") for key in keys] in (
+            [
+                ["all inputs", "accepted", "95\u00a0% interval", "calibrated"],
+                ["accepted", "outliers accepted", "rejected"],
+            ],
+            [["all inputsaccepted95\u00a0% intervalcalibrated"], ["acceptedoutliers acceptedrejected"]],
+        )
+        for percent in (95, 80, 40, 10):
+            visit.move(percent)
+            level = metrics.threshold_at_coverage(one.id.acceptance, percent / 100)
+            shown = page.locator("#histogram text.name", has_text="threshold").text_content()
+            assert float(shown.removeprefix("threshold ")) == pytest.approx(level, abs=0.006)
+            line = page.locator("#histogram line.cursor")
+            axis = [float(page.locator("#histogram line.grid").first.get_attribute(end)) for end in ("x1", "x2")]
+            expected = axis[0] + level * (axis[1] - axis[0])
+            assert float(line.get_attribute("x1")) == pytest.approx(expected, abs=0.5)
+            assert page.evaluate(OVERLAPS) == [], percent
+        assert visit.complaints == []
+
+
+def test_the_threshold_that_is_copied_has_all_its_digits(group: list[Evaluation], tmp_path: Path) -> None:
+    one = group[0]
+    made = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=Resampling(resamples=20)))
+    with opened(made) as visit:
+        visit.move(70)
+        catch = "document.addEventListener('copy', () => (window.copied = document.activeElement.value))"
+        visit.page.evaluate(catch)
+        visit.page.locator("#copy").focus()
+        visit.page.keyboard.press("Enter")
+        assert visit.page.locator("#copy").text_content() == "Copied"
+        assert float(visit.page.evaluate("window.copied")) == metrics.threshold_at_coverage(one.id.acceptance, 0.7)
+        visit.until("document.getElementById('copy').textContent === 'Copy the threshold'")
+
+
+def test_a_threshold_is_drawn_over_confidence_only_where_it_is_one(path: Path) -> None:
+    with opened(path) as visit:
+        assert visit.page.locator("#system").input_value() == "SCBNN-OCM"  # a selector, and two seeds
+        assert visit.page.locator("#histogram line.cursor").count() == 0
+
+
+def test_bins_of_few_inputs_are_joined_by_a_pale_line(tmp_path: Path) -> None:
+    for size, pale, plain in ((40, True, False), (4000, False, True)):
+        one = replace(evaluation("FNN", n=size), ood={})
+        level = np.linspace(0.5, 0.99, size)
+        one = replace(one, id=Predictions(level, one.id.predicted, one.id.labels).numpy())
+        made = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=Resampling(resamples=20)))
+        with opened(made) as visit:
+            lines = visit.page.locator("#reliability path.line")
+            classes = [lines.nth(i).get_attribute("class") for i in range(lines.count())]
+            assert (any("sparse" in one for one in classes), "line main" in classes) == (pale, plain)
+
+
+def test_a_dash_is_explained_only_where_there_is_one(group: list[Evaluation], tmp_path: Path) -> None:
+    one = group[0]
+    made = write_page(tmp_path / "p.html", [one], summary=summarize([one], resampling=Resampling(resamples=20)))
+    with opened(made) as visit:
+        note, dashes = visit.page.locator("#table-note"), visit.page.locator("#table td[data-value='']")
+        visit.move(90)
+        assert (dashes.count(), "A dash means" in note.text_content()) == (0, False)
+        visit.move(2)
+        assert dashes.count() > 0
+        assert "A dash means undefined" in note.text_content()
+
+
+def test_cards_fill_their_rows_and_long_names_do_not_stretch_them(tmp_path: Path) -> None:
+    one = replace(evaluation("FNN", n=500), ood={})
+    rows = summarize([one], resampling=Resampling(resamples=20))
+    long = "a name that goes on and on " * 12
+    images = {"id": np.random.default_rng(0).integers(0, 256, size=(500, 8, 8), dtype=np.uint8)}
+    for width, columns in ((1440, 4), (390, 2)):
+        made = write_page(tmp_path / "p.html", [one], summary=rows, classes=[long] * 10, images=images)
+        with opened(made, viewport={"width": width, "height": 800}) as visit:
+            boxes = [item.bounding_box() for item in visit.page.locator("#mistake li").all()]
+            assert len({round(box["x"]) for box in boxes}) == columns
+            assert len(boxes) % columns == 0
+            assert max(box["height"] for box in boxes) < 320
+            assert visit.page.locator("#mistake b").first.get_attribute("title").startswith("says a name that goes on")
+            assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_system_without_ood_data_has_a_page_too(group: list[Evaluation], tmp_path: Path) -> None:

@@ -173,11 +173,15 @@ def test_measures_without_an_interval_or_a_value_are_shown_by_a_dash(tmp_path: P
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     few = evaluation("FNN", n=60)
     told = " ".join(not_known([few], {"near": "letters"}))
-    for words in ("only 60 labeled inputs", "known for letters and far only", "were set on the inputs that judge them"):
+    for words in (
+        "only 60 labeled inputs",
+        "known for letters and far only",
+        "on the same inputs that judge them",
+    ):
         assert words in told
     many = [replace(evaluation("FNN", seed, n=1000, validated=True), ood={}) for seed in (0, 1)]
     assert not_known(many, {}) == [
-        "No outliers were given, so how many inputs unlike these would be answered is not known."
+        "No outliers were given, so it is not known how many inputs unlike these would be answered."
     ]
 
 

@@ -145,7 +145,7 @@ def _class_section(table: ClassTable) -> Section:
         )
         for row in table.worst[:SHOWN]
     ]
-    told = ["The classes with the lowest recall first; precision, confidence and gap are of the answers with a class."]
+    told = ["Lowest recall first. Precision, mean confidence and gap are those of the answers that name the class."]
     if many > SHOWN:
         told.append(f"{SHOWN} of {many:,} classes are shown; calibrant audit --json has all.")
     heads = ("Class", "Rows", "Answers", "Recall, %", "Precision, %", "Mean confidence, %", "Gap, points")
@@ -171,8 +171,9 @@ def _slice_section(table: SliceTable) -> Section:
     ]  # fmt: skip
     told = [
         table.sentence,
-        "Accuracy and gap (mean confidence less accuracy) are of a slice alone. The last two columns compare it with"
-        " all other rows: p is the probability that chance makes some slice as much worse as this one (Holm's method).",
+        "Accuracy and gap (mean confidence minus accuracy) are those of the slice itself. The last two columns compare"
+        " it with all other rows; p is the probability that chance alone makes some slice this much worse (Holm's"
+        " method).",
     ]
     if len(table.slices) > SHOWN:
         told.append(f"{SHOWN} of {len(table.slices):,} slices are shown; calibrant audit --json has all.")

@@ -125,7 +125,10 @@ def _ood(row: Row, *, explained: bool) -> str:
         return f"The OOD set {row.ood} has too few rows ({row.n_ood}) to say how well it is told apart."
     value, low, high = (100 * v for v in (row.detection.shown, row.detection.low, row.detection.high))
     verdict = "are told apart well" if low >= 90 else "are told apart in part" if low > 60 else "are hardly told apart"
-    meant = (" (how often the best guess which is which is right)", " (how often an outlier has the lower confidence)")
+    meant = (
+        " (how often the best guess at which is which is right)",
+        " (how often an outlier has the lower confidence)",
+    )
     rate, area = meant if explained else ("", "")
     found = f"detection probability{rate} {value:.1f} % ({low:.1f} to {high:.1f}), AUROC{area}"
     found += f" {100 * row.auroc.estimate:.1f} %"

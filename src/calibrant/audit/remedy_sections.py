@@ -47,12 +47,14 @@ def threshold_note(found: Remedies) -> str:
 
 
 def _commented(code: Sequence[str]) -> Iterator[str]:
-    """The command apart from the lines of Python."""
+    """The command apart from the lines of Python, and what these are for."""
     for number, line in enumerate(code):
         if line.startswith("calibrant "):
             yield "# in the shell"
         elif number == 0 or code[number - 1].startswith("calibrant "):
             yield "# in Python"
+        elif line == "from calibrant.audit import audit":
+            yield "# against outliers"
         yield line
 
 

@@ -37,6 +37,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 NAMES: Mapping[str, Mapping[str, str]] = {"embedded": {"id": "digits", "far": "photographs", "near": "letters"}}
 """What the inputs of a data source show, where the names of its sets do not say it."""
+LEAD = "Which answers can be trusted, and what becomes of inputs unlike the training data?"
 
 
 def report_page(
@@ -48,6 +49,7 @@ def report_page(
     lead: str = "",
     commands: Sequence[str] = (),
     data: TrainingData | None = None,
+    sections: Sequence[Section] = (),
 ) -> Path:
     """Write the page of all evaluations of `runs` to `out` and return its path.
 
@@ -62,20 +64,21 @@ def report_page(
     images, classes, notes = _inputs(settings, evaluations[0], data)
     made = [str(run.record["command"]) for run in runs]
     about = systems[0] if len(systems) == 1 else f"{len(systems)} systems"
+    names = NAMES.get(settings.data.source, {})
     return write_page(
         out,
         evaluations,
-        title=title or f"{about} on {settings.data.source}",
-        lead=lead,
+        title=title or f"{about} on {names.get('id', settings.data.source)}",
+        lead=lead or LEAD,
         notes=notes,
         certificates=_certificates(runs),
         first=[name for name in reversed(runs[0].products) if name in systems],
-        names=NAMES.get(settings.data.source),
+        names=names,
         settings=json.loads(settings.model_dump_json()),
         commands=[*dict.fromkeys(command for command in [*made, *commands] if command)],
         images=images,
         classes=classes,
-        sections=system_names(systems),
+        sections=[*system_names(systems), *sections],
         summary=rows,
         bins=settings.report.bins,
     )

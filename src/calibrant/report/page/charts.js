@@ -132,19 +132,23 @@ const Charts = (() => {
     return direct;
   };
 
-  // The reliability diagram: line and band of all inputs, filled dots of those accepted.
-  // all, accepted: { confidence, accuracy, low, high, count }
-  const reliability = (place, { all, accepted, xText, tell }) => {
+  // The reliability diagram, as nearly square as it fits: line and band of all inputs, pale at bins of fewer than `few`,
+  // filled dots of those accepted. all, accepted: { confidence, accuracy, low, high, count }
+  const reliability = (place, { all, accepted, few, xText, tell }) => {
     const quarters = [0, 0.25, 0.5, 0.75, 1];
-    const side = Math.min(460, Math.max(260, place.clientWidth));
-    const axes = frame(place, { height: side * 0.9, x: quarters, y: quarters, xText, yText: xText, xTitle: "Confidence" });
+    const side = Math.min(600, Math.max(260, place.clientWidth));
+    const axes = frame(place, { height: side - 18, x: quarters, y: quarters, xText, yText: xText, xTitle: "Confidence" });
     const [X, Y] = [axes.X, axes.Y];
     axes.root.append(node("line", { class: "diagonal", x1: X(0), y1: Y(0), x2: X(1), y2: Y(1) }));
     const edge = (one, key) => `${X(one.confidence).toFixed(1)} ${Y(one[key]).toFixed(1)}`;
     const band = [...all.map((one) => edge(one, "high")), ...[...all].reverse().map((one) => edge(one, "low"))];
     const alone = all.length === 1 && { x: X(all[0].confidence) - 9, width: 18, y: Y(all[0].high), height: Y(all[0].low) - Y(all[0].high) };
     axes.root.append(alone ? node("rect", { class: "band", ...alone }) : node("path", { class: "band", d: `M${band.join("L")}Z` }));
-    axes.root.append(node("path", { class: "line main", d: `M${all.map((one) => edge(one, "accuracy")).join("L")}` }));
+    const pieces = all.slice(1).map((one, i) => ({ d: `M${edge(all[i], "accuracy")}L${edge(one, "accuracy")}`, sparse: Math.min(one.count, all[i].count) < few }));
+    for (const sparse of [true, false]) {
+      const d = pieces.filter((piece) => piece.sparse === sparse).map((piece) => piece.d).join("");
+      if (d) axes.root.append(node("path", { class: sparse ? "line main sparse" : "line main", d }));
+    }
     const most = Math.max(1, ...all.map((one) => one.count)), size = (one) => 3 + 5 * Math.sqrt(one.count / most);
     const dot = (one, kind) => axes.root.append(node("circle", { class: kind, cx: X(one.confidence), cy: Y(one.accuracy), r: size(one) }));
     all.forEach((one) => dot(one, "hollow"));
@@ -152,14 +156,16 @@ const Charts = (() => {
     const corner = [axes.left + 10, axes.top + 14], far = [axes.right - 8, axes.bottom - 10];
     axes.root.append(label("underconfident", ...corner, { class: "tick" }), label("overconfident", ...far, { class: "tick", "text-anchor": "end" }));
     hover(place, axes, all.map((one) => one.confidence), tell);
+    return axes.height;
   };
 
   // Accepted and rejected per bin, upwards of ID inputs and downwards of outliers. bars: { accepted, rejected } shares.
-  const histogram = (place, { up, down, top, xText, upName, downName, tell }) => {
+  // cut: the threshold, { value, name }, where it is one on the confidence.
+  const histogram = (place, { up, down, top, cut, height, xText, upName, downName, tell }) => {
     const bins = up.length, y = ticks(down ? -top : 0, top);
-    const side = Math.min(460, Math.max(260, place.clientWidth)), width = 1 / bins;
+    const width = 1 / bins;
     const yText = (value) => xText(Math.abs(value));
-    const axes = frame(place, { height: side * 0.9, x: [0, 0.25, 0.5, 0.75, 1], y, xText, yText, xTitle: "Confidence" });
+    const axes = frame(place, { height, x: [0, 0.25, 0.5, 0.75, 1], y, xText, yText, xTitle: "Confidence" });
     const bar = (m, from, to, kind) => {
       const [a, b] = [axes.Y(from), axes.Y(to)].sort((p, q) => p - q), x = axes.X(m * width) + 1;
       if (b - a > 0.01) axes.root.append(node("rect", { class: kind, x, y: a, width: Math.max(1, axes.X(width) - axes.X(0) - 2), height: b - a }));
@@ -167,7 +173,13 @@ const Charts = (() => {
     up.forEach((one, m) => (bar(m, 0, one.accepted, "accepted"), bar(m, one.accepted, one.accepted + one.rejected, "rejected")));
     down?.forEach((one, m) => (bar(m, 0, -one.accepted, "outlier"), bar(m, -one.accepted, -one.accepted - one.rejected, "rejected")));
     if (down) axes.root.append(node("line", { class: "zero", x1: axes.left, x2: axes.right, y1: axes.Y(0), y2: axes.Y(0) }));
-    axes.root.append(label(upName, axes.left + 10, axes.top + 14, { class: "name" }));
+    if (cut) {
+      const x = axes.X(cut.value), start = x - 8 - 7.5 * cut.name.length, before = start > axes.left;
+      const y = axes.top + (down && before && start < axes.left + 20 + 7.5 * upName.length ? 32 : 14);
+      axes.root.append(node("line", { class: "cursor", x1: x, x2: x, y1: axes.top, y2: axes.bottom }));
+      axes.root.append(label(cut.name, x + (before ? -6 : 6), y, { class: "name", "text-anchor": before ? "end" : "start" }));
+    }
+    if (down) axes.root.append(label(upName, axes.left + 10, axes.top + 14, { class: "name" }));
     if (down) axes.root.append(label(downName, axes.left + 10, axes.bottom - 10, { class: "name" }));
     hover(place, axes, up.map((_, m) => (m + 0.5) * width), tell);
   };

@@ -68,6 +68,7 @@ const positionOfThreshold = (one, level) => {
 
 // Bins of confidence: with intervals (Wilson) for as many inputs as there are, however many seeds saw them.
 const Z = 1.959963984540054;
+const FEW = 10; // bins of fewer inputs are joined by a pale line
 const wilson = (share, n) => {
   const middle = (share + (Z * Z) / (2 * n)) / (1 + (Z * Z) / n);
   const half = (Z / (1 + (Z * Z) / n)) * Math.sqrt((share * (1 - share)) / n + (Z * Z) / (4 * n * n));

@@ -45,13 +45,14 @@ const drawBins = () => {
     const kept = bins.find((bin) => bin.range === all[i].range);
     return [element("b", { textContent: `Confidence ${all[i].range}` }), line(null, "mean confidence: ", strong(percent(all[i].confidence))), told("all", all[i]), kept ? told("accepted", kept) : line(null, "none accepted")];
   };
-  Charts.reliability($("reliability"), { all, accepted: bins, xText: whole0, tell });
+  const height = Charts.reliability($("reliability"), { all, accepted: bins, few: FEW * one.seeds.length, xText: whole0, tell });
   const far = outside(one), size = one.seeds.length;
   const up = shares(one.count, one.id_inputs, size), down = far && shares(far.count, far.inputs, size);
   const top = Math.max(...[...up, ...(down || [])].map((bar) => bar.accepted + bar.rejected));
   const part = (name, bar) => line(null, `${name}: `, strong(percent(bar.accepted)), " accepted, ", strong(percent(bar.rejected)), " rejected");
+  const cuts = levels(one), cut = one.quantity === "confidence" && cuts.length === 1 && cuts[0] != null && { value: cuts[0], name: `threshold ${threshold(cuts[0])}` };
   const tellShares = (m) => [element("b", { textContent: `Confidence ${range(m)}` }), part(called("id"), up[m]), ...(down ? [part(called(ood()), down[m])] : [])];
-  Charts.histogram($("histogram"), { up, down, top, xText: whole0, upName: `${called("id")} ↑`, downName: `${called(ood())} ↓`, tell: tellShares });
+  Charts.histogram($("histogram"), { up, down, top, cut, height, xText: whole0, upName: `${called("id")} ↑`, downName: `${called(ood())} ↓`, tell: tellShares });
   $("histogram-note").textContent = `${rounded(at(one.measures.coverage))} of ${called("id")}${far ? `, ${rounded(at(far.measures.ood_acceptance))} of ${called(ood())} accepted` : " accepted"}`;
   $("histogram").setAttribute("role", "group");
   $("histogram").setAttribute("aria-label", `Accepted and rejected inputs over confidence: ${$("histogram-note").textContent}; the numbers are below`);

@@ -106,11 +106,13 @@ def not_known(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> li
     if kinds:
         told.append(f"How many outliers would be answered is known for {_listed(kinds)} only; other kinds may differ.")
     else:
-        told.append("No outliers were given, so how many inputs unlike these would be answered is not known.")
+        told.append("No outliers were given, so it is not known how many inputs unlike these would be answered.")
     if threshold_source(first) == "test":
-        told.append("The thresholds were set on the inputs that judge them, which makes the numbers a little too good.")
+        told.append(
+            "The thresholds were set on the same inputs that judge them, so the numbers are slightly optimistic."
+        )
     if len({one.seed for one in evaluations}) == 1:
-        told.append("Another training of the same model would give other numbers; by how much is not known.")
+        told.append("Retraining the same model would give different numbers; how different is not known.")
     return told
 
 

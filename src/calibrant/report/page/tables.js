@@ -59,9 +59,10 @@ const table = () => {
   });
   $("table").replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
   const known = [...new Set(P.table.map((row) => row.wanted_coverage))].sort((a, b) => a - b).map((each) => percent(each, 0));
-  const seeds = P.systems.some((one) => one.seeds.length > 1) ? ", means over seeds" : "";
+  const seeds = P.systems.some((one) => one.seeds.length > 1) ? ", averaged over seeds" : "";
   const marked = several ? " The best value of a column is marked." : "";
-  $("table-note").textContent = `Percent${seeds}${ood() ? `; outliers: ${called(ood())}` : ""}.${marked} A dash: undefined, fewer than 30 inputs of either kind accepted, or all of them in one bin of confidence. 95\u00a0% intervals stand below the accuracy and, at ${listed(known)} coverage, below the other values.`;
+  const dash = body.some((row) => row.querySelector(`td[data-value=""]`)) ? " A dash means undefined: fewer than 30 inputs of either kind were accepted, or all of them fall into one bin of confidence." : "";
+  $("table-note").textContent = `Values are percentages${seeds}${ood() ? `; outliers: ${called(ood())}` : ""}.${marked}${dash} 95\u00a0% intervals are given below the accuracy and, at ${listed(known)} coverage, below the other values.`.replaceAll(" %", "\u00a0%");
   if ($("every-system")) $("every-system").textContent = state.shown.size < P.systems.length ? `Show all ${P.systems.length} systems` : "Show fewer systems";
 };
 
@@ -80,8 +81,9 @@ const rank = (name, share) => {
 const example = (one) => {
   const picture = P.thumbnails[`${one.dataset}/${one.row}`], item = element("li");
   if (picture) item.append(element("img", { src: picture, alt: `Input ${one.row}`, width: 64, height: 64 }));
-  item.append(element("b", { textContent: one.predicted == null ? `row ${one.row}` : `says ${one.predicted}` }));
-  if (one.label != null) item.append(element("span", { textContent: `is ${one.label}` }));
+  const told = (kind, textContent) => item.append(element(kind, { textContent, title: textContent }));
+  told("b", one.predicted == null ? `row ${one.row}` : `says ${one.predicted}`);
+  if (one.label != null) told("span", `is ${one.label}`);
   item.append(element("span", { textContent: `confidence ${sure(one.confidence)}` }));
   for (const [name, share] of Object.entries(one.ranks)) item.append(rank(name, share));
   if (one.predicted != null) item.append(element("span", { textContent: `row ${one.row}` }));
@@ -93,7 +95,7 @@ const examples = () => {
     $(id)?.replaceChildren(...(items.length ? items : [element("li", { className: "none", textContent: "None at this operating point." })]));
   }
   const ranked = (own(P.examples, system().name) || []).some((one) => Object.keys(one.ranks).length);
-  $("ranks-note").textContent = ranked ? `A percentage beside a score says how many of the ${P.reference} have a lower one; higher outlier scores are more unusual.` : "";
+  $("ranks-note").textContent = ranked ? `The percentage beside a score is the share of the ${P.reference} with a lower one; the higher an outlier score, the more unusual the input.` : "";
 };
 
 // Tables of charts, and CSV.

@@ -9,7 +9,7 @@ const ofOutliers = (one) => {
   return first ? [` Of ${first.name}, `, tied(first), " would be answered", ...more.flatMap((each) => [`, of ${each.name} `, tied(each)]), "."] : [];
 };
 const ARTICLES = { confidence: "a ", trust: "", "selector output": "a " };
-const MEANINGS = { trust: "Trust is the probability that an answer is right where outliers come in as well, which have no right answer." };
+const MEANINGS = { trust: "Trust is the probability that an answer is right when some inputs are outliers, for which no answer is right." };
 const NOTE = $("threshold-note").textContent;
 const levels = (one) => at(one.thresholds);
 const verdict = () => {
@@ -43,7 +43,9 @@ const verdict = () => {
     const where = each.threshold == null ? ", answering everything" : `: ${one.quantity} ≥ ${precise(each.threshold)}`;
     const head = each.certified ? `Certificate${seed}${where}. ` : `No certificate${seed}. `;
     const taken = each.threshold == null ? [] : [" ", element("code", { textContent: each.threshold }), " ", element("button", { type: "button", className: "copy", textContent: "Copy" })];
-    return element("p", {}, strong(head), each.sentence, ...taken);
+    const apart = promises.length === 1 && each.threshold != null && first != null && each.threshold !== first && positionOfThreshold(one, each.threshold) === state.position;
+    const near = apart ? ` The numbers on this page are those at ${precise(first)}, the slider's nearest position.` : "";
+    return element("p", {}, strong(head), each.sentence, ...taken, near);
   }));
   return $("verdict").textContent;
 };

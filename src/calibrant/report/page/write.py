@@ -192,7 +192,8 @@ def _facts(evaluations: Sequence[Evaluation], names: Mapping[str, str]) -> list[
         facts.append(("Validation inputs, which set the thresholds", f"{first.validation.total:,}"))
     else:
         facts.append(("Thresholds", "set on the test inputs themselves"))
-    facts += [(str(key), str(value)) for key, value in first.metadata.items() if isinstance(value, str | int | float)]
+    known = [(str(key), value) for key, value in first.metadata.items() if isinstance(value, str | int | float)]
+    facts += [(key[:1].upper() + key[1:], str(value)) for key, value in known]
     return facts
 
 
