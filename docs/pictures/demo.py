@@ -13,9 +13,12 @@ import numpy as np
 
 from calibrant.evaluation import coverage_curves
 from calibrant.report import ConfidenceHistogramDisplay, save_figure
+from calibrant.report.display import percent_axis
+from calibrant.report.style import GREEN, MUTED, PURPLE
 from calibrant.runs.run import open_runs
 
 SYSTEMS = {"FNN + temperature": "confidence, temperature-scaled", "SCBNN-OCM": "SCBNN-OCM", "FNN + trust": "trust"}
+COLORS = {"FNN + temperature": MUTED, "SCBNN-OCM": PURPLE, "FNN + trust": GREEN}
 
 
 def main(folder: Path) -> None:
@@ -33,9 +36,11 @@ def main(folder: Path) -> None:
         ax.set(title=SYSTEMS[name].capitalize(), xlabel=SYSTEMS[name].partition(",")[0].capitalize())
     for curve in coverage_curves([one for each in found.values() for one in each]):
         answered = curve.ood["far"]["ood_acceptance"].mean(0)
-        axes[2].plot(100 * curve.coverage.mean(0), 100 * answered, label=SYSTEMS[curve.system])
-    axes[2].set(xlabel="Digits answered, %", ylabel="Photographs answered, %", title="What is answered")
-    axes[2].legend(frameon=False, loc=(0.34, 0.1), fontsize=8)
+        name = SYSTEMS[curve.system].replace(", ", ",\n")
+        axes[2].plot(curve.coverage.mean(0), answered, color=COLORS[curve.system], label=name)
+    axes[2].set(xlabel="Digits answered", ylabel="Photographs answered", title="What is answered")
+    percent_axis(axes[2].xaxis, axes[2].yaxis)
+    axes[2].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     save_figure(figure, Path(__file__).with_suffix(".png"))
 
 

@@ -141,7 +141,7 @@ def test_a_renamed_value_keeps_its_keys_and_is_read_under_both_names(monkeypatch
 def test_what_0_1_0_wrote_is_read(tmp_path: Path) -> None:
     stored = STORED["paper-code"]["settings"]
     assert stored["selector"]["variant"] == "published"
-    then = ["engine.fuse=false"]  # the default of that time
+    then = ["engine.fuse=false", "data.mean=null", "data.std=null"]  # as they were at that time
     assert Settings.model_validate(stored) == load_settings("paper-code", overrides=then)
     confidence = torch.rand(50, generator=torch.Generator().manual_seed(0))
     selector = Selector(variant="authors_code", training=Training(steps=2)).fit(confidence, None, confidence > 0.5)

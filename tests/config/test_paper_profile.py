@@ -10,6 +10,7 @@ import pytest
 
 from calibrant.backbones import build
 from calibrant.config.loading import Settings, load_settings
+from calibrant.posteriors import MeanField
 from calibrant.selective import Selector
 from calibrant.studies import load_plan
 from calibrant.training.selecting import build_selector
@@ -17,6 +18,13 @@ from calibrant.training.selecting import build_selector
 PAPER = load_settings("paper")
 BACKBONE = PAPER.with_(*load_plan("paper").backbone.overrides)
 Get = Callable[[Settings], Any]
+
+
+def _bounds(settings: Settings) -> tuple[float | None, float | None, float]:
+    """What would keep the updates of fine-tuning small."""
+    stage = settings.finetune
+    return stage.clip_norm.frequentist, stage.clip_norm.bayesian, stage.weight_decay
+
 
 TEXT: list[tuple[str, Get, Any]] = [
     # V-A
@@ -32,6 +40,7 @@ TEXT: list[tuple[str, Get, Any]] = [
         lambda s: s.posterior.family,
         "mean_field",
     ),
+    ("the regularizer is added to the loss", lambda s: s.calibration.replaces_cross_entropy, False),
     ("with number of bins M = 15", lambda s: s.report.bins, 15),
     (
         "we only visualize the bins that have number of samples no smaller than 100",
@@ -51,6 +60,8 @@ TEXT: list[tuple[str, Get, Any]] = [
     ("nor Nesterov's momentum for the fit", lambda s: s.fit.nesterov, False),
     ("nor a bound on the gradient", lambda s: (s.fit.clip_norm.frequentist, s.fit.clip_norm.bayesian), (None, None)),
     ("diagonal covariance matrix having each element as 0.001", lambda s: s.posterior.prior_std**2, 0.001),
+    ("the initial deviation is not given: that of the prior", lambda s: s.posterior.init_std, None),
+    ("for fair comparison, we use the same training policy", lambda s: s.fit.rho_rate, None),
     ("The hyperparamter beta for the free energy (11) is set to 0.00035", lambda s: s.posterior.beta, 0.00035),
     ("The ensemble size for Bayesian learning during training is set to 1", lambda s: s.posterior.draws, 1),
     ("while the ensemble size during testing is set to 20", lambda s: s.posterior.members, 20),
@@ -68,6 +79,8 @@ TEXT: list[tuple[str, Get, Any]] = [
     ("45,000 examples and 5,000 examples", lambda s: (s.data.train, s.data.validation), (None, 5000)),
     ("the standard random flip", lambda s: s.augmentation.flip, True),
     ("and random crop augmentations", lambda s: s.augmentation.padding, 4),
+    ("the validation data is split off the training set", lambda s: s.data.validation_from, "train"),
+    ("of 10,000 images, 4,000 are left for the OOD test set", lambda s: 10_000 - s.data.uncertainty_size, 4000),
     # Appendix B2
     ("randomly choosing 6,000 input data from TinyImageNet", lambda s: s.data.uncertainty_size, 6000),
     ("During fine-tuning, SGD optimizer", lambda s: s.finetune.optimizer, "sgd"),
@@ -80,6 +93,8 @@ TEXT: list[tuple[str, Get, Any]] = [
         lambda s: s.finetune.schedule,
         "cosine",
     ),
+    ("its clipping and weight decay are not given", _bounds, (None, None, 0.0)),
+    ("nor another rate of the log variances", lambda s: s.finetune.rho_rate, None),
     ("whose public code has Nesterov's momentum", lambda s: s.finetune.nesterov, True),
     ("and ends at a rate of 1e-6", lambda s: s.finetune.rate * s.finetune.final_fraction, 1e-6),
     ("we first sample 9,000 examples from D_tr", lambda s: s.finetune.examples_per_epoch, 9000),
@@ -95,6 +110,9 @@ TEXT: list[tuple[str, Get, Any]] = [
         ("density", "forest", "svm", "neighbors"),
     ),
     ("the k-th smallest value in the set of distances", lambda s: s.outliers.neighbor_distance, "kth"),
+    ("k is not given: that of Fisch et al. 2022", lambda s: s.outliers.neighbors, 8),
+    ("T trees, which are not counted: scikit-learn's number", lambda s: s.outliers.trees, 100),
+    ("the bandwidth parameter h > 0, not given: Scott's rule", lambda s: s.outliers.bandwidth, None),
     ("{z_i} for all i of the training inputs", lambda s: s.outliers.max_points, None),
     ("E_q[s(x | theta)], (38)", lambda s: s.outliers.average, "scores"),
     # Appendix B3
@@ -110,7 +128,8 @@ TEXT: list[tuple[str, Get, Any]] = [
     ("eta in (33) and (39) is set to 0.01", lambda s: s.selector.eta, 0.01),
     ("kappa(r_i, r_j) = exp(-||r_i - r_j|| / 0.2)", lambda s: s.selector.width, 0.2),
     ("it reads the confidence and the outlier scores", lambda s: s.selector.entropy, False),
-    ("random flip and random crop augmentations during selector training", lambda s: s.selector.views > 1, True),
+    ("random flip and random crop augmentations during selector training", lambda s: s.selector.views, 8),
+    ("tau controls the fraction of selected examples", lambda s: s.selector.threshold, "validation"),
     (
         "nothing of ours is added",
         lambda s: (s.selector.zeta, s.calibrator.name, s.rule.name),
@@ -122,6 +141,11 @@ TEXT: list[tuple[str, Get, Any]] = [
         lambda s: load_plan("paper").coverages,
         tuple(i / 10 for i in range(1, 11)),
     ),
+    ("changing lambda, in the set above", lambda s: load_plan("paper").lambdas, None),
+    ("lambda is chosen on fits of full length", lambda s: load_plan("paper").selection_epochs, 1.0),
+    ("our default choice of gamma = 0.5", lambda s: 0.5 in load_plan("paper").gammas, True),
+    ("eta = 0.01 as the default choice for eta", lambda s: 0.01 in load_plan("paper").etas, True),
+    ("all four base schemes", lambda s: load_plan("paper").schemes, ("FNN", "CFNN", "BNN", "CBNN")),
     ("with ID coverage rate as 40 %", lambda s: load_plan("paper").eta_coverage, 0.4),
     ("gamma = 0 recovers the original schemes", lambda s: 0 in load_plan("paper").gammas, True),
 ]
@@ -161,6 +185,8 @@ def test_the_selector_has_three_layers_and_about_five_thousand_parameters() -> N
 
 
 def test_the_network_has_the_parameters_of_the_table() -> None:
-    """FNN: 2.25 M."""
+    """FNN: 2.25 M, BNN: 4.5 M."""
     network = build(PAPER.backbone.name, (3, 32, 32), 100)
     assert sum(parameter.numel() for parameter in network.parameters()) == pytest.approx(2.25e6, rel=0.005)
+    posterior = MeanField(network)  # BNN: 4.5 M, a mean and a variance for each weight
+    assert sum(parameter.numel() for parameter in posterior.parameters()) == pytest.approx(4.5e6, rel=0.005)

@@ -43,6 +43,13 @@ def test_code_profile_is_the_published_code_on_means():
     assert (code.posterior.prior_std, code.posterior.init_std) == (0.001, 0.001)
     assert code.outliers.scores == ("neighbors", "density", "svm", "forest", "lof")
     assert (code.outliers.neighbor_distance, code.outliers.bandwidth, code.selector.entropy) == ("mean", 1.0, True)
+    assert (code.outliers.average, code.outliers.max_points, code.outliers.neighbors) == ("features", 20_000, 8)
+    assert (code.selector.variant, code.selector.threshold, code.selector.eta) == ("authors_code", "test", 0.01)
+    assert (code.calibration.regularizer, code.fit.extra_step, code.finetune.extra_step) == (
+        "weighted_mmce_code", True, True,
+    )  # fmt: skip
+    assert (code.calibration.weight.of("frequentist"), code.calibration.weight.of("bayesian")) == (3, 0.8)
+    assert (code.data.mean, code.data.std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 
 
 def test_settings_that_came_later_change_no_key_at_their_defaults():

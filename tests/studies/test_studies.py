@@ -11,23 +11,14 @@ import sys
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from experiment_labs import TINY
 
 from calibrant import InputError
 from calibrant.files import RunError
 from calibrant.studies import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
-from calibrant.studies.claims import (
-    CLAIMS,
-    accuracy_at_level,
-    at_seventy,
-    bayesian_selectors,
-    no_ood_help,
-    ocm_costs,
-    regularizer_at_level,
-    robust_to_eta,
-    stable_gamma,
-)
+from calibrant.studies.claims import CLAIMS
 from calibrant.studies.coverage_study import systems
 from calibrant.studies.findings import value
 from calibrant.studies.jobs import run_jobs
@@ -35,9 +26,27 @@ from calibrant.studies.plan import load_plan
 from calibrant.studies.planning import trial_jobs
 from calibrant.studies.registry import pick
 from calibrant.studies.reproduction import run
+from calibrant.studies.selective_claims import (
+    at_seventy,
+    bayesian_selectors,
+    best_of_all,
+    calibration_against_classification,
+    robust_to_eta,
+    selection_improves_detection,
+)
 from calibrant.studies.study import trial
 from calibrant.studies.study_trial import StudyTrial
 from calibrant.studies.tradeoff_study import point
+from calibrant.studies.training_claims import (
+    accuracy_at_level,
+    cbnn_balances,
+    no_ood_help,
+    ocm_beats_scores,
+    ocm_costs,
+    ocm_gains,
+    regularizer_at_level,
+    stable_gamma,
+)
 
 EIGHT = {"FNN", "CFNN", "FNN-OCM", "CFNN-OCM", "BNN", "CBNN", "BNN-OCM", "CBNN-OCM"}
 SCHEMES = {
@@ -246,6 +255,7 @@ def test_a_run_of_some_schemes_is_judged_by_those(lab, tmp_path):
 
 def test_accepted_outliers_stand_beside_detection_among_the_accepted(lab):
     counted = [*bayesian_selectors(lab), *robust_to_eta(lab), *at_seventy(lab)]
+    counted += [*best_of_all(lab), *selection_improves_detection(lab)]
     assert {bool(one.outliers) for one in counted if "OOD detection" in one.what} == {True}
     assert not any(one.outliers for one in counted if "OOD detection" not in one.what)
     size = lab.record(trial(lab, "FNN"))["sizes"]["near"]
@@ -343,3 +353,64 @@ def test_worker_processes_make_the_same_records(lab, tmp_path):
     run_jobs(other, trial_jobs(other, needs), workers=2)
     for one in needs:
         assert other.at(one) == lab.at(one)
+
+
+def test_ocm_is_judged_by_what_it_gains_and_by_what_it_costs(lab):
+    for base, finding in zip(("FNN", "CFNN", "BNN", "CBNN"), ocm_gains(lab), strict=True):
+        tuned, plain = (lab.at(trial(lab, name))["measures"]["detection:near"] for name in (f"{base}-OCM", base))
+        assert finding.estimate.value == pytest.approx(tuned["value"] - plain["value"])
+        assert (finding.low, finding.high) == (0, math.inf)
+    accuracy, more_accuracy, ece, more_ece = cbnn_balances(lab)
+    cost = {
+        (scheme, measure): value(lab, trial(lab, f"{scheme}-OCM"), measure).value
+        - value(lab, trial(lab, scheme), measure).value
+        for scheme in ("CFNN", "CBNN")
+        for measure in ("accuracy", "ece")
+    }
+    assert accuracy.estimate.value == pytest.approx(-cost["CFNN", "accuracy"])
+    assert ece.estimate.value == pytest.approx(cost["CFNN", "ece"])
+    assert more_accuracy.estimate.value == pytest.approx(cost["CBNN", "accuracy"] - cost["CFNN", "accuracy"])
+    assert more_ece.estimate.value == pytest.approx(cost["CFNN", "ece"] - cost["CBNN", "ece"])
+
+
+def test_ocm_is_compared_with_the_scores_of_the_network_before_it(lab):
+    tuned = lab.at(trial(lab, "FNN-OCM"))["measures"]["auroc:near"]["value"]
+    detectors = lab.record(replace(trial(lab, "FNN"), scheme="SFNN"))["detectors"]
+    for name, finding in zip(("max_logit", "energy"), ocm_beats_scores(lab), strict=True):
+        assert finding.estimate.value == pytest.approx(tuned - detectors[name]["auroc:near"]["value"])
+        assert np.isfinite(finding.estimate.draws).all()
+        assert finding.low == 0
+
+
+def test_the_best_scheme_is_compared_with_the_benchmarks_of_the_paper(lab):
+    found = list(best_of_all(lab))
+    assert [finding.what.partition(" less ")[2] for finding in found] == [
+        n for n in ("CFNN", "FNN-OCM", "SFNN") for _ in range(3)
+    ]
+    ours = lab.at(replace(trial(lab, "CBNN-OCM"), scheme="SCBNN-OCM"), 0.5)["measures"]
+    other = lab.at(trial(lab, "FNN-OCM"))["measures"]
+    assert found[3].estimate.value == pytest.approx(ours["accuracy"]["value"] - other["accuracy"]["value"])
+    assert [(finding.low, finding.high) for finding in found[3:5]] == [(0, math.inf), (-math.inf, 0)]
+
+
+def test_selective_calibration_is_compared_with_selective_classification(lab):
+    for name, finding in zip(("SFNN", "SBNN-OCM", "SCBNN-OCM"), calibration_against_classification(lab), strict=True):
+        one = replace(trial(lab, name[1:]), scheme=name)
+        ours, other = (
+            lab.at(each, 0.5)["measures"]["ece"]["value"] for each in (one, replace(one, readout="classification"))
+        )
+        assert finding.estimate.value == pytest.approx(ours - other)
+        assert (finding.low, finding.high) == (-math.inf, 0)
+
+
+def test_the_page_of_claims_has_every_verdict_at_a_glance(lab, tmp_path):
+    shutil.copytree(lab.results, tmp_path / "results" / "tiny")
+    text = write_claims(tmp_path / "results").read_text()
+    glance = text.partition("## Verdicts at a glance")[2].partition("\n## ")[0]
+    words = {"yes": "holds", "no": "does not hold", "?": "cannot be told at this scale"}
+    for claim in CLAIMS:
+        section = text.partition(f"### {claim.text}\n")[2].partition("\n### ")[0]
+        (cell,) = (line.split("|")[2].strip() for line in glance.splitlines() if line.startswith(f"| {claim.text} |"))
+        assert (f"**{words[cell]}**." in section) if cell else ("Not measured yet." in section)
+        assert claim.said in section
+    assert text.count("<details>") == text.count("</details>")

@@ -28,7 +28,7 @@ calibrant info
 calibrant info settings                      # all of them
 calibrant info settings fit --profile paper  # those of one group, as the profile has them
 calibrant info profiles
-calibrant info profiles small > mine.yaml    # a file to change and use with --settings
+calibrant info profiles cifar10 > mine.yaml  # a file to change and use with --settings
 calibrant info schemes
 calibrant info slots detector                # what can be named there, and its options
 calibrant info slots --plugin my_ideas       # those of a module of your own among them

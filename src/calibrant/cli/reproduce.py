@@ -13,9 +13,9 @@ from calibrant.cli.errors import resumable
 
 EXAMPLES = """
 calibrant reproduce reliability                                  # on the embedded data, in a minute
-calibrant reproduce all --profile small --data /data --workers 2
+calibrant reproduce all --profile micro --data /data --workers 2
 calibrant reproduce regularizers --profile micro --data /data --seeds 0,1,2 --workers 2
-calibrant reproduce all --from results/small                     # draw again from the records
+calibrant reproduce all --from results/micro                     # draw again from the records
 calibrant reproduce claims --from results                        # the paper's claims, held against the records
 """
 

@@ -17,7 +17,7 @@ calibrant train --data embedded --scheme SCBNN-OCM --out run
 calibrant train --data cifar100:/data --uncertainty imagenet-resize:/data \\
     --scheme SCBNN-OCM --scheme FNN --backbone wrn-16-1 --out run
 calibrant train --data 'folder:photos?size=32' --scheme SCBNN -o fit.epochs=50 --out run
-calibrant train --profile small --scheme all --ood lsun-resize:/data --out run --seed 1
+calibrant train --profile cifar10 -o data.root=/data --scheme FNN --scheme CBNN-OCM --out run
 calibrant train --scheme FNN --calibrator temperature --rule trust --out run
 calibrant train --plugin my_ideas --scheme SCBNN -o selector.objective=mine --out run
 calibrant train --resume --out run                               # after Ctrl-C or a crash

@@ -113,7 +113,7 @@ class PosteriorSettings(Group):
     beta: NonNegative = Field(default=0.00035, description="temperature: the KL term is weighted beta / N")
     prior_std: Positive = Field(default=0.001**0.5, description="of every weight, under the prior")
     init_std: Positive | None = Field(default=None, description="of every weight, before training; null: prior_std")
-    draws: Count = Field(default=1, description="draws of theta a training step")
+    draws: Count = Field(default=1, description="draws of theta per training step")
     members: Count = Field(default=20, description="members of the ensemble at test time")
     validation_members: Count = Field(default=1, description="members that the per-epoch validation uses")
 
@@ -129,7 +129,9 @@ class CalibrationSettings(Group):
     weight: ByFamily = Field(default=ByFamily(frequentist=4.0, bayesian=0.8), description="lambda, of C* schemes")
     replaces_cross_entropy: bool = Field(default=False, description="train on E alone, as for the focal loss")
     share: Fraction = Field(
-        default=0.0, description="part of the training data kept for the regularizer alone; 0: all, twice"
+        default=0.0,
+        description="part of the training data kept for the regularizer alone; 0: the regularizer reuses the training"
+        " batch",
     )
     gather: bool = Field(
         default=False, description="evaluate the regularizer on the batches of all ranks, with gradients"
@@ -289,5 +291,5 @@ class EngineSettings(Group):
     )
     checkpoint_seconds: NonNegative = Field(default=60.0, description="save at least so often; 0: after every step")
     checkpoint_steps: Count | None = Field(default=None, description="steps between checkpoints; null: seconds alone")
-    predict_batch_size: Count = Field(default=512, description="examples a forward pass of prediction")
+    predict_batch_size: Count = Field(default=512, description="examples per forward pass of prediction")
     tensorboard: bool = Field(default=False, description="write curves for TensorBoard into the run directory")

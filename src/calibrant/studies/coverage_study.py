@@ -103,7 +103,7 @@ def figures(lab: Lab) -> Figures:
         title: [Line(name, grid, [measured(lab, one, measure, c) for c in grid]) for name, one in shown.items()]
         for title, measure in titles.items()
     }
-    return {"figure": panels(content, x="ID coverage")}
+    return {"figure": panels(content, x="ID coverage", x_percent=True)}
 
 
 STUDY = Study(

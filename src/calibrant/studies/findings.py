@@ -27,6 +27,8 @@ from calibrant.studies.study_trial import StudyTrial
 
 Verdict = Literal["holds", "does not hold", "cannot be told at this scale"]
 Applies = Literal["anywhere", "on CIFAR-10", "not on CIFAR-10"]
+NEARLY_ONE, HARDLY = 0.95, 0.02  # what "nearly 1" and "hardly changes", "similar", "robust" are taken to mean
+MEASURES = ("accuracy", "ece", "detection")
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper (or a question it leaves open), where it can be tested, and what decides it."""
+    """A claim of the paper (or a question it leaves open), what decides it, and where it can be tested.
+
+    `said` is where the paper makes it; "" for claims of ours.
+    """
 
     key: str
     text: str
     findings: Callable[[Lab], Iterator[Finding]]
     where: Applies = "anywhere"
+    said: str = ""
 
 
 def verdicts(findings: Sequence[Finding], level: float) -> list[Verdict]:

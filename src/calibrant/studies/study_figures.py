@@ -44,23 +44,41 @@ def _styles(names: Sequence[str]) -> dict[str, LineStyle]:
 
 
 def reliability_grid(
-    records: Mapping[str, Mapping[str, Any]], accuracy: Mapping[str, float], least: int, *, width: float = 2.5
+    records: Mapping[str, Mapping[str, Any]],
+    accuracy: Mapping[str, float],
+    least: int,
+    *,
+    width: float = 2.5,
+    x: str = "Confidence",
 ) -> Figure:
     """Reliability diagrams side by side, with accuracy and ECE; bins with fewer than `least` inputs are not drawn.
 
-    `records`: per system `count`, `confidence` and `accuracy` of each bin. `width` is that of a panel, in inches.
+    `records`: per system `count`, `confidence` and `accuracy` of each bin. `width` is that of a panel, in inches, and
+    `x` the label of its horizontal axis.
     """
-    figure, axes = _figure(1, len(records), (width, 2.9))
+    figure, axes = _figure(1, len(records), (width, 3.1))
+    legend: dict[str, Any] = {}
     for ax, (name, found) in zip(axes[0], records.items()):
         confidence, right = (
             np.array([np.nan if v is None else v for v in found[k]]) for k in ("confidence", "accuracy")
         )
         count = np.array(found["count"], np.int64)
         diagram = ReliabilityDiagram(bin_edges(len(count)), confidence, right, count)
-        title = f"{name}: Acc {percent(accuracy[name])}, ECE {percent(diagram.calibration_error)}"
+        title = f"{name}\naccuracy {percent(accuracy[name])} %, ECE {percent(diagram.calibration_error)} %"
         ReliabilityDisplay(diagram, title, least).plot(ax=ax, counts=False)
         ax.get_legend().remove()
-        ax.title.set_fontsize(7)
+        ax.set_xlabel(x)
+        ax.title.set_fontsize(8)
+        handles, labels = ax.get_legend_handles_labels()
+        legend |= {label.removesuffix(" by"): handle for label, handle in zip(labels, handles)}
+    figure.legend(
+        legend.values(),
+        legend,
+        loc="outside lower center",
+        ncols=len(legend),
+        frameon=False,
+        fontsize=RC["legend.fontsize"],
+    )
     return figure
 
 
@@ -136,15 +154,20 @@ class Line:
     flat: bool = False
 
 
-def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False) -> Figure:
-    """One panel a measure, one line a system with its band; a `flat` line is one value that does not depend on x."""
+def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False, x_percent: bool = False) -> Figure:
+    """One panel a measure, one line a system with its band; a `flat` line is one value that does not depend on x.
+
+    All panels have the same x; more than three stand in two rows.
+    """
     import matplotlib as mpl
 
-    figure, axes = _figure(1, len(contents), (2.9, 2.6))
+    columns = len(contents) if len(contents) <= 3 else -(-len(contents) // 2)
+    figure, axes = _figure(-(-len(contents) // columns), columns, (2.9, 2.6))
+    flat = axes.ravel()
     names = list(dict.fromkeys(line.name for lines in contents.values() for line in lines))
     styles = _styles(names)
     with mpl.rc_context(RC):
-        for ax, (title, lines) in zip(axes[0], contents.items()):
+        for ax, (title, lines) in zip(flat, contents.items()):
             for line in lines:
                 style = styles[line.name]
                 y, low, high = (np.array([getattr(v, k) for v in line.values]) for k in ("estimate", "low", "high"))
@@ -158,7 +181,15 @@ def panels(contents: Mapping[str, Sequence[Line]], *, x: str, log: bool = False)
             if log:
                 _logarithmic(ax, sorted({x for line in lines for x in line.x}))
             percent_axis(ax.yaxis)
-        axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+            if x_percent:
+                ax.set(xlim=(0, 1.03), xticks=[0, 0.25, 0.5, 0.75, 1])
+                percent_axis(ax.xaxis)
+        handles = flat[0].get_legend_handles_labels()
+        if len(contents) < len(flat):  # the legend fills the panel that is left over
+            flat[-1].set_axis_off()
+            flat[-1].legend(*handles, loc="center left")
+        else:
+            figure.legend(*handles, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -223,7 +254,7 @@ def rule_points(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figur
     `systems`: by name, for each kind of input ("right", "wrong", or an OOD set) `confidence`, `score` and `accepted`.
     What is rejected is drawn faint.
     """
-    figure, axes = _figure(1, len(systems), (3.6, 3.2))
+    figure, axes = _figure(1, len(systems), (3.6, 3.7))
     colors = {"right": ID_COLOR, "wrong": "#d55e00"}
     others = iter(("#009e73", "#cc79a7", "#f0a500", "#56b4e9", "#777777"))
     for kind in next(iter(systems.values())):
@@ -234,8 +265,13 @@ def rule_points(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figur
             accepted = np.array(found["accepted"], bool)
             x, y = np.array(found["score"]), np.array(found["confidence"])
             ax.scatter(x[~accepted], y[~accepted], s=7, color=colors[kind], alpha=0.18, linewidths=0)
-            share = f"{kind}: {percent(accepted.mean())} % accepted"
+            share = f"{kind} {percent(accepted.mean())} %"
             ax.scatter(x[accepted], y[accepted], s=9, color=colors[kind], alpha=0.9, linewidths=0, label=share)
-        ax.set(title=system, xlabel="distance to the k-th neighbor", ylabel="confidence, scaled")
-        ax.legend(fontsize=6, loc="lower left")
+        ax.set_title(system, fontsize=9)
+        ax.set(xlabel="Distance to the k-th neighbor", ylabel="Confidence, temperature-scaled")
+        percent_axis(ax.yaxis)
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, fontsize=7, frameon=False, columnspacing=1.0,
+            handletextpad=0.1, title="accepted; what is rejected is pale", title_fontsize=7,
+        )  # fmt: skip
     return figure

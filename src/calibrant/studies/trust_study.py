@@ -198,7 +198,8 @@ def _figures(lab: Lab) -> Figures:
             diagrams,
             {name: record["diagram"]["right"] for name, record in first.items()},
             lab.settings.report.min_bin_count,
-            width=3.7,
+            width=3.0,
+            x="Stated probability of being right",
         ),
     }
 

@@ -1,7 +1,7 @@
 """The paper's choice of lambda: the lowest validation ECE among those that cost at most 1.5 points of accuracy.
 
-Every trial is an ordinary fit in the run directory, so an interrupted selection goes on where it stopped, and a later
-run with the chosen lambda finds its model there. Only validation data is looked at.
+Every trial is an ordinary fit in the run directory, so an interrupted selection resumes, and a later run with the
+chosen lambda finds its model there. Only validation data is looked at.
 """
 
 from __future__ import annotations

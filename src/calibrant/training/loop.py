@@ -84,7 +84,7 @@ class Loop:
         self.rows: list[EpochRow] = []
 
     def run(self) -> list[EpochRow]:
-        """Train to the end, from the newest checkpoint if there is one; returns the metrics, a row an epoch."""
+        """Train to the end, from the newest checkpoint if there is one; returns the metrics, one row per epoch."""
         settings, per_epoch = self.plan.settings, self.plan.steps_per_epoch
         seed = derive(self.plan.seed, self.plan.name, "theta", self.fabric.global_rank)
         with torch.enable_grad(), seeded(seed, self.fabric.device):
