@@ -104,12 +104,13 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Is somebody's model calibrated? Its predictions are enough.
+    """Check a model's calibration from its predictions alone.
 
-    The table says how sure the system was: a confidence, the probabilities or logits of all classes, or a score of two
-    classes; and whether it was right: the label, with what was predicted beside a confidence, or 0 and 1. Columns with
-    usual names are found; what is ambiguous is refused with the option that decides. Separators and decimal commas are
-    recognized. Any length, in bounded memory. With --json there is a page only where --out asks for one.
+    The table says how sure the model was (a confidence, the probabilities or logits of all classes, or the score of one
+    of two classes) and whether it was right (the label, beside a confidence also the predicted class, or a column of 0
+    and 1). Columns with the usual names are found; where a column could mean two things, the error names the option
+    that decides. Separators and decimal commas are recognized. Tables of any length take bounded memory. With --json, a
+    page is written only if --out asks for one.
     """
     columns = {"confidence": confidence, "probabilities": probabilities, "logits": logits, "score": score}
     columns |= {"label": label, "predicted": predicted, "correct": correct}

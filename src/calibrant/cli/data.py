@@ -22,7 +22,7 @@ calibrant data customers.csv --label churned --ignore customer_id,name
 
 
 def command(
-    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Look into this one.")] = None,
+    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Show what this one holds.")] = None,
     root: Annotated[
         Path | None, typer.Option("--root", metavar="DIR", help="Where to look; default: $CALIBRANT_DATA or the cache.")
     ] = None,
@@ -37,7 +37,7 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Which data there are, which are missing, how to get them."""
+    """List the data sets, which are missing, and how to get them."""
     if spec is not None:
         _show(_describe(_with_options(spec, label=label, ignore=ignore)), json)
         return
@@ -53,11 +53,11 @@ def command(
     if json:
         output.print_json({"root": str(folder), "sources": found})
         return
-    table = output.plain_table("spec", "what", "there", "how to get it")
+    table = output.plain_table("spec", "what it is", "present", "how to get it")
     for one in found:
         table.add_row(_quoted(one["spec"]), one["about"], one["found"] or "", one["obtain"])
     output.print_table(table)
-    output.print_lines(f"Looked in {folder}. Where PATH is left out, data are looked for there.")
+    output.print_lines(f"Looked in {folder}, where data sets without a PATH are expected.")
 
 
 def _with_options(spec: str, **chosen: str | None) -> str:

@@ -30,15 +30,16 @@ calibrant info settings fit --profile paper  # those of one group, as the profil
 calibrant info profiles
 calibrant info profiles small > mine.yaml    # a file to change and use with --settings
 calibrant info schemes
-calibrant info slots detector                # what can be named there, and its options
-calibrant info slots --plugin my_ideas       # those of a module of your own among them
+calibrant info slots detector                # the detectors that settings can name, and their options
+calibrant info slots --plugin my_ideas       # with those of a module of your own
 calibrant info predictor run                 # what a run or a saved predictor deploys
 """
 
 
 def command(
     topic: Annotated[
-        Topic, typer.Argument(help="machine, settings, profiles, schemes, slots or predictor.")
+        Topic,
+        typer.Argument(metavar="[TOPIC]", help="machine, settings, profiles, schemes, slots or predictor."),
     ] = Topic.machine,
     name: Annotated[
         str | None,
@@ -52,7 +53,10 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Versions, devices, threads; settings, profiles, schemes; what the slots hold; what is in a saved predictor."""
+    """Show versions, settings, schemes, plug-ins, predictors.
+
+    Without a topic: versions, devices and threads.
+    """
     tell = {
         Topic.machine: _machine,
         Topic.settings: _settings,
@@ -185,6 +189,8 @@ def _slot_row(kind: str, name: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
@@ -198,7 +204,8 @@ def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.print_lines(*(f"{key:17} {_text(value)}" for key, value in found.items()))
+        width = max(map(len, found))
+        output.print_lines(*(f"{key:{width}} {_text(value)}" for key, value in found.items()))
 
 
 def _text(value: Any) -> str:
@@ -206,4 +213,6 @@ def _text(value: Any) -> str:
         return ", ".join(f"{key} {_text(one)}" for key, one in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return "null" if value is None else str(value)
