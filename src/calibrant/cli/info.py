@@ -39,11 +39,11 @@ calibrant info predictor run                 # what a run or a saved predictor d
 def command(
     topic: Annotated[
         Topic,
-        typer.Argument(metavar="[TOPIC]", help="machine, settings, profiles, schemes, slots or predictor."),
+        typer.Argument(metavar="TOPIC", help="machine, settings, profiles, schemes, slots or predictor."),
     ] = Topic.machine,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A group of settings, profile, scheme or kind of slot; or a folder."),
+        typer.Argument(metavar="NAME", help="A group of settings, profile, scheme or kind of slot; or a folder."),
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Show the settings of this profile.")
@@ -108,7 +108,10 @@ def _settings(name: str | None, profile: str | None, as_json: bool) -> None:
     chosen = Settings() if profile is None else load_settings(profile)
     rows = [row for row in _fields(chosen) if name is None or (row["name"] + ".").startswith(name + ".")]
     if not rows:
-        load_settings(overrides=[f"{name}=0"])  # says which name is the nearest
+        try:
+            load_settings(overrides=[f"{name}=0"])  # says which name is the nearest
+        except InputError as error:
+            raise InputError(str(error).removeprefix("override: ")) from None
     if as_json:
         output.print_json(rows)
         return
