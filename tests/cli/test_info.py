@@ -55,7 +55,9 @@ def test_info_prints_numbers_and_defaults_that_are_functions_as_a_person_would(c
 
 
 def test_what_info_does_not_know_is_named_plainly(call: Caller) -> None:
-    assert call.refused("info", "settings", "fits").startswith("calibrant: setting fits does not exist; did you mean fit?")
+    assert call.refused("info", "settings", "fits").startswith(
+        "calibrant: setting fits does not exist; did you mean fit?"
+    )
     told = call.refused("info", "setting")
     assert "'setting' is not one of 'machine', 'settings'" in told
     assert "Value error" not in told

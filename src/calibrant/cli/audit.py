@@ -43,7 +43,7 @@ def command(
         list[Path] | None,
         typer.Option("--ood", metavar="FILE", help="Predictions on inputs unlike the training data; repeatable."),
     ] = None,
-    confidence: Annotated[str | None, _column("How sure it was of the class that it predicted.")] = None,
+    confidence: Annotated[str | None, _column("The confidence in the class that was predicted.")] = None,
     probabilities: Annotated[
         str | None, _column("All classes: a column of lists, how their columns start, or all of them: a,b,c.")
     ] = None,
@@ -54,11 +54,11 @@ def command(
     positive: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class of --score; default: 1 of 0 and 1.")
     ] = None,
-    label: Annotated[str | None, _column("What is right; rows without one are left out.")] = None,
-    predicted: Annotated[str | None, _column("What it decided.")] = None,
-    correct: Annotated[str | None, _column("1 where it was right, else 0.")] = None,
+    label: Annotated[str | None, _column("The true class; rows without one are left out.")] = None,
+    predicted: Annotated[str | None, _column("The predicted class.")] = None,
+    correct: Annotated[str | None, _column("1 where the prediction is right, else 0.")] = None,
     detector: Annotated[
-        list[str] | None, _column("An outlier score, larger = more outlying, in all tables; repeatable.")
+        list[str] | None, _column("An outlier score (larger is more outlying) in all tables; repeatable.")
     ] = None,
     by: Annotated[
         list[str] | None,

@@ -20,7 +20,7 @@ calibrant demo --resume                 # after Ctrl-C
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where everything goes.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The output folder.")] = Path("demo"),
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many seeds.")] = 2,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, metavar="N", help="Seeds side by side; default: as many as cores.")
