@@ -22,6 +22,12 @@ __all__ = ["call"]
 QUICK = Resampling(resamples=100)
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that are run as printed write calibrator.json into the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def overconfident(classes: int, n: int = 1200) -> tuple[np.ndarray, np.ndarray]:
     """Labels and logits that are twice too large."""
     rng = np.random.default_rng(classes)
@@ -40,8 +46,7 @@ def ran(code: tuple[str, ...] | list[str], **own: Any) -> tuple[dict[str, Any], 
 
 
 @pytest.mark.parametrize("form", ["probabilities", "logits", "score", "log odds", "log odds (N, 1)", "confidence"])
-def test_a_calibrator_is_applied(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_calibrator_is_applied(form: str) -> None:
     labels, z = overconfident(3 if form in ("probabilities", "logits", "confidence") else 2)
     p, odds = softmax(z), z[:, -1] - z[:, 0]
     options: dict[str, Any] = {"resampling": QUICK}
@@ -97,7 +102,6 @@ def arrays(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def test_trust_answers_as_the_audit_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Caller) -> None:
-    monkeypatch.chdir(tmp_path)
     inside, far = tables(tmp_path, 4.0)
     result = audit(inside, {"photos": far}, detectors="knn", resampling=QUICK)
     assert result.remedies is not None

@@ -208,7 +208,7 @@ def test_a_spec_with_options_is_quoted_wherever_it_is_shown(call: Caller, tmp_pa
     out = call("data", tmp_path / "t.csv", "--ignore", "customer_id").out
     line = out.splitlines()[-1].removeprefix("To train on it: ")
     assert shlex.split(line)[:3] == ["calibrant", "train", "--data"]
-    assert "1 columns ignored: customer_id" in out
+    assert "1 column ignored: customer_id" in out
     assert "--label and --ignore are for the columns" in call.refused("data", "--label", "x")
 
 

@@ -45,6 +45,28 @@ def test_info_lists_the_schemes_and_their_chains(call: Caller) -> None:
     assert call("info", "schemes", "sfnn").out == "SFNN        FNN -> SFNN\n"
 
 
+def test_info_prints_numbers_and_defaults_that_are_functions_as_a_person_would(call: Caller) -> None:
+    shown = json.loads(call("info", "slots", "posterior", "--json").out)
+    options = next(row["options"] for row in shown if row["name"] == "mean_field")
+    assert options["bayesian"] == "not_normalization"
+    text = call("info", "slots", "posterior").out
+    assert " at 0x" not in text
+    assert "0.0316228" in text
+
+
+def test_what_info_does_not_know_is_named_plainly(call: Caller) -> None:
+    assert call.refused("info", "settings", "fits").startswith(
+        "calibrant: setting fits does not exist; did you mean fit?"
+    )
+    told = call.refused("info", "setting")
+    assert "'setting' is not one of 'machine', 'settings'" in told
+    assert "Value error" not in told
+
+
+def test_the_overview_cuts_no_description_short(call: Caller) -> None:
+    assert "..." not in call("--help").out.partition("Commands:")[2]
+
+
 def test_data_says_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "LSUN_resize").mkdir()
     (tmp_path / "LSUN_resize" / "0.jpg").touch()

@@ -223,7 +223,7 @@ class Endless(IterableDataset):  # type: ignore[type-arg]
         (torch.tensor([[float("inf")]]), None, "NaN or infinity"),
         (np.full((1, 8, 8, 3), 300), None, "beyond 0 to 255"),
         (np.zeros((2, 2)), np.array([0.5, 1.0]), "class indices or class names"),
-        (np.zeros((2, 2)), np.zeros((2, 2), int), "one label a row"),
+        (np.zeros((2, 2)), np.zeros((2, 2), int), "one label per row"),
         (np.zeros((2, 2)), [0, 1, 1], "labels has 3 entries"),
         (Endless(), None, "without a length"),
         (Pictures(0), None, "empty"),

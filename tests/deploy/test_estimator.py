@@ -229,7 +229,7 @@ def test_wrong_data(table):
         fast(mlp(classes=2)).fit(X, y)
     with pytest.raises(ValueError, match="y is missing"):
         fast(mlp()).fit(X)
-    with pytest.raises(ValueError, match="one class label a row"):
+    with pytest.raises(ValueError, match="one class label per row"):
         fast(mlp()).fit(X, np.eye(3)[y])
     with pytest.raises(ValueError, match="not among the 3 known classes"):
         fast(mlp()).fit(X, y + 5, validation=(X, y))

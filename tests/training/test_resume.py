@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_loses_nothing(tmp_path, monkeypatch, uninterrupted
     folder = workspace(tmp_path).stage("CBNN").path
     newest = max(folder.glob("checkpoint-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-10])
-    with pytest.warns(UserWarning, match="damaged; going on from the one before"):
+    with pytest.warns(UserWarning, match="damaged; resuming from the one before"):
         workspace(tmp_path).model("CBNN")
     assert final(workspace(tmp_path)) == uninterrupted
 

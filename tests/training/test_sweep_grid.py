@@ -49,6 +49,7 @@ def test_values_are_yaml():
         ("lambda=1,2,...", "two numbers before the dots"),
         ("lambda=1,3,...,8", "does not reach 8"),
         ("lambda=1,2,...,2", "does not reach 2"),
+        ("lamda=1,2", "there is no setting lamda; did you mean lambda?"),
     ],
 )
 def test_what_is_no_list_of_values_is_refused(text, match):

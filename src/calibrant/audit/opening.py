@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant import InputError
+from calibrant import InputError, install_line
 from calibrant.audit.array_table import ArrayTable, as_array
 from calibrant.audit.arrow_tables import CsvTable, FrameTable, ParquetTable
 from calibrant.audit.forecasts import KINDS
@@ -57,6 +57,7 @@ def open_table(source: Any, name: str = "table") -> Table:
     if isinstance(source, Mapping):
         return ArrayTable(source, name)
     if is_table(source):
+        _need_arrow("a data frame")
         return FrameTable(source, name)
     raise InputError(
         f"{name} is {type(source).__name__}, which is no table: give a file, a data frame, a dictionary of arrays, or"
@@ -74,7 +75,18 @@ def _open_file(file: Path) -> Table:
         raise InputError(f"{file} is no table that can be read; give one that ends in {kinds}")
     if file.stat().st_size == 0:
         raise InputError(f"{file} is empty; write the predictions again")
-    return READERS[file.suffix.lower()](file)
+    reader = READERS[file.suffix.lower()]
+    if reader is not NpzTable:
+        _need_arrow(f"reading {file}")
+    return reader(file)
+
+
+def _need_arrow(what: str) -> None:
+    """Say what installs pyarrow, which the core does without."""
+    try:
+        import pyarrow  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{what} needs pyarrow: {install_line('pyarrow')}", name=error.name) from None
 
 
 def _record(predictions: Predictions, name: str) -> Table:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant import InputError
 from calibrant.audit.breakdown import Breakdown
 from calibrant.audit.class_scores import ClassScores
 from calibrant.audit.class_table import ClassTable
@@ -100,8 +101,10 @@ class AuditResult:
 
     def to_frame(self) -> DataFrame:
         """A pandas frame: one row for each coverage, OOD set and measure, with its estimate and interval."""
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError("a frame needs pandas: pip install pandas") from None
         lines = [
             (
                 row.wanted_coverage,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 from typing import Any
@@ -48,7 +49,8 @@ def _imported(package: str, name: str) -> Any:
         raise InputError(f"module {package} cannot be imported: there is no module {error.name}; {where}") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise InputError(f"module {package} has no {name}")
+            near = difflib.get_close_matches(part, [one for one in dir(found) if not one.startswith("_")], n=1)
+            raise InputError(f"module {package} has no {name}{f'; did you mean {near[0]}?' if near else ''}")
         found = getattr(found, part)
     return found
 

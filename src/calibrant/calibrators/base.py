@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -60,6 +61,13 @@ class Calibrator(FittedModule, ABC):
     def fit(self: Own, logits: Any, labels: Any) -> Own:
         """Fit to logits (N, C) or (K, N, C) and labels (N,) that the network was not trained on."""
         z = pooled(logits).double()
+        if labels is None:
+            raise InputError("labels are missing: a calibrator is fitted to labeled data")
+        if len(z) > 1 and bool((z >= 0).all()) and bool((z.sum(1) - 1).abs().max() < 1e-3):
+            warnings.warn(
+                "the logits are probabilities: in every row they sum to 1; leave the network's softmax layer out",
+                stacklevel=2,
+            )
         target = checks.labels("labels", labels, z.shape[1])
         checks.same_length("labels", target, "logits", z)
         self.fit_logits(z, target.to(z.device))

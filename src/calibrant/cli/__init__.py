@@ -33,11 +33,11 @@ COMMANDS: dict[str, ModuleType] = {
     "info": info,
 }
 _EXAMPLES = """
-calibrant demo                    # the paper at toy scale, in two minutes
-calibrant audit predictions.csv   # is somebody's model calibrated? no model needed
-calibrant train --out run         # train any of the sixteen schemes
-calibrant calibrate nets:make ... # a trained network of your own and labeled images to a predictor
-calibrant predict run photos/     # labels, confidence, and whether to trust them
+calibrant demo                    # trust, and the paper at toy scale, in two minutes
+calibrant audit predictions.csv   # is a model calibrated? a table of its predictions is enough
+calibrant calibrate nets:make ... # turn your trained network and labeled images into a predictor
+calibrant train --out run         # train any of the paper's sixteen schemes
+calibrant predict run photos/     # labels, confidences, and which answers to trust
 """
 
 

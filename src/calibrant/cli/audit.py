@@ -43,7 +43,7 @@ def command(
         list[Path] | None,
         typer.Option("--ood", metavar="FILE", help="Predictions on inputs unlike the training data; repeatable."),
     ] = None,
-    confidence: Annotated[str | None, _column("How sure it was of the class that it predicted.")] = None,
+    confidence: Annotated[str | None, _column("The confidence in the class that was predicted.")] = None,
     probabilities: Annotated[
         str | None, _column("All classes: a column of lists, how their columns start, or all of them: a,b,c.")
     ] = None,
@@ -54,11 +54,11 @@ def command(
     positive: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class of --score; default: 1 of 0 and 1.")
     ] = None,
-    label: Annotated[str | None, _column("What is right; rows without one are left out.")] = None,
-    predicted: Annotated[str | None, _column("What it decided.")] = None,
-    correct: Annotated[str | None, _column("1 where it was right, else 0.")] = None,
+    label: Annotated[str | None, _column("The true class; rows without one are left out.")] = None,
+    predicted: Annotated[str | None, _column("The predicted class.")] = None,
+    correct: Annotated[str | None, _column("1 where the prediction is right, else 0.")] = None,
     detector: Annotated[
-        list[str] | None, _column("An outlier score, larger = more outlying, in all tables; repeatable.")
+        list[str] | None, _column("An outlier score (larger is more outlying) in all tables; repeatable.")
     ] = None,
     by: Annotated[
         list[str] | None,
@@ -104,12 +104,13 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Is somebody's model calibrated? Its predictions are enough.
+    """Check a model's calibration from its predictions alone.
 
-    The table says how sure the system was: a confidence, the probabilities or logits of all classes, or a score of two
-    classes; and whether it was right: the label, with what was predicted beside a confidence, or 0 and 1. Columns with
-    usual names are found; what is ambiguous is refused with the option that decides. Separators and decimal commas are
-    recognized. Any length, in bounded memory. With --json there is a page only where --out asks for one.
+    The table says how sure the model was (a confidence, the probabilities or logits of all classes, or the score of one
+    of two classes) and whether it was right (the label, beside a confidence also the predicted class, or a column of 0
+    and 1). Columns with the usual names are found; where a column could mean two things, the error names the option
+    that decides. Separators and decimal commas are recognized. Tables of any length take bounded memory. With --json, a
+    page is written only if --out asks for one.
     """
     columns = {"confidence": confidence, "probabilities": probabilities, "logits": logits, "score": score}
     columns |= {"label": label, "predicted": predicted, "correct": correct}

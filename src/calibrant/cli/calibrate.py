@@ -39,14 +39,16 @@ class ImageOptions:
     ] = None
     crop: Annotated[
         float | None,
-        typer.Option("--crop", help="Resize in proportion to size / crop, then cut out the middle: 0.875."),
+        typer.Option(
+            "--crop", metavar="SHARE", help="Resize in proportion to size / crop, then crop the center: 0.875."
+        ),
     ] = None
     mean: Annotated[
-        str | None, typer.Option("--mean", metavar="A,B,C", help="Of each channel, on the scale 0 to 1.")
+        str | None, typer.Option("--mean", metavar="A,B,C", help="One number per channel, on the scale 0 to 1.")
     ] = None
-    std: Annotated[str | None, typer.Option("--std", metavar="A,B,C", help="Of each channel, on the scale 0 to 1.")] = (
-        None
-    )
+    std: Annotated[
+        str | None, typer.Option("--std", metavar="A,B,C", help="One number per channel, on the scale 0 to 1.")
+    ] = None
     interpolation: Annotated[
         str | None, typer.Option("--interpolation", metavar="NAME", help="bilinear (default) or bicubic.")
     ] = None
@@ -68,16 +70,28 @@ class CertificateOptions:
     """What the certificate is to say."""
 
     max_error: Annotated[
-        float | None, typer.Option("--max-error", min=0, max=1, help="Certificate: error among accepted inputs.")
+        float | None,
+        typer.Option(
+            "--max-error", min=0, max=1, metavar="SHARE", help="Certificate: largest error among answered inputs."
+        ),
     ] = None
     max_outliers: Annotated[
-        float | None, typer.Option("--max-outliers", min=0, max=1, help="Certificate: share of outliers accepted.")
+        float | None,
+        typer.Option(
+            "--max-outliers", min=0, max=1, metavar="SHARE", help="Certificate: largest share of outliers answered."
+        ),
     ] = None
     min_coverage: Annotated[
-        float | None, typer.Option("--min-coverage", min=0, max=1, help="Certificate: share of inputs answered.")
+        float | None,
+        typer.Option(
+            "--min-coverage", min=0, max=1, metavar="SHARE", help="Certificate: smallest share of inputs answered."
+        ),
     ] = None
     delta: Annotated[
-        float | None, typer.Option("--delta", min=0, max=1, help="Certificate: probability that it fails; 0.1.")
+        float | None,
+        typer.Option(
+            "--delta", min=0, max=1, metavar="SHARE", help="Certificate: probability that it is wrong; default: 0.1."
+        ),
     ] = None
 
 
@@ -87,12 +101,12 @@ def command(
     data: Annotated[
         str, typer.Option("--data", metavar="SPEC", help="Labeled data that the network was not trained on.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory, which must not be there yet.")],
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory, which must not exist yet.")],
     images: ImageOptions,
     promise: CertificateOptions,
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="Safetensors, or a state dict that torch.save wrote."),
+        typer.Option("--weights", metavar="FILE", help="Safetensors, or a checkpoint that torch.save wrote."),
     ] = None,
     test: Annotated[
         str | None, typer.Option("--test", metavar="SPEC", help="Labeled test data; default: a fifth of --data.")
@@ -100,33 +114,48 @@ def command(
     classes: Annotated[
         Path | None,
         typer.Option(
-            "--classes", metavar="FILE", help="Class names in the order of the outputs, one per line; default: A to Z."
+            "--classes",
+            metavar="FILE",
+            help="Class names in the order of the outputs, one per line; default: alphabetical.",
         ),
     ] = None,
     outliers: Annotated[
         str | None,
-        typer.Option("--outliers", metavar="SPEC", help="Half fit and certify the rule, half test it; default: made."),
+        typer.Option(
+            "--outliers",
+            metavar="SPEC",
+            help="Images of none of the classes: half to fit and certify the rule, half to test it;"
+            " default: made from --data.",
+        ),
     ] = None,
     ood: Annotated[
-        list[str] | None, typer.Option("--ood", metavar="SPEC", help="More outliers to test on; repeatable.")
+        list[str] | None, typer.Option("--ood", metavar="SPEC", help="More outliers, for testing only; repeatable.")
     ] = None,
     calibrator: Annotated[
         str | None,
         typer.Option("--calibrator", metavar="NAME", help=f"{', '.join(names('calibrator'))}; default: temperature."),
     ] = None,
     coverage: Annotated[
-        float, typer.Option("--coverage", min=0, max=1, help="Systems are compared where they answer this share.")
+        float,
+        typer.Option(
+            "--coverage",
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Compare the systems where they answer this share of inputs.",
+        ),
     ] = 0.8,
     override: options.Overrides = None,
     device: options.Device = None,
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """A trained network of your own: calibrate it, fit what accepts its answers, certify and deploy it.
+    """Calibrate a trained network of your own and deploy it.
 
-    The network stays as it is. A fifth of --data tests; of the rest, a quarter is what the detectors compare with, and
-    the others fit temperature and trust and certify them. With folders train and test inside, train is taken to be what
-    the network was trained on, and test is divided. Networks of timm bring their own size, crop, mean and std.
+    The weights stay as they are. A fifth of --data is for testing; of the rest, the detectors compare with a quarter,
+    and the other three quarters fit and certify the temperature and trust. If the folder has the subfolders train and
+    test, train is taken to be what the network was trained on, and only test is divided. Networks from timm bring their
+    own size, crop, mean and std.
     """
     from calibrant.backbones import load_weights
     from calibrant.deploy.own_network import calibrate_network, transform_of

@@ -22,7 +22,7 @@ calibrant data customers.csv --label churned --ignore customer_id,name
 
 
 def command(
-    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Look into this one.")] = None,
+    spec: Annotated[str | None, typer.Argument(metavar="SPEC", help="Show what this one holds.")] = None,
     root: Annotated[
         Path | None, typer.Option("--root", metavar="DIR", help="Where to look; default: $CALIBRANT_DATA or the cache.")
     ] = None,
@@ -37,7 +37,7 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Which data there are, which are missing, how to get them."""
+    """List the data sets, which are missing, and how to get them."""
     if spec is not None:
         _show(_describe(_with_options(spec, label=label, ignore=ignore)), json)
         return
@@ -53,11 +53,11 @@ def command(
     if json:
         output.print_json({"root": str(folder), "sources": found})
         return
-    table = output.plain_table("spec", "what", "there", "how to get it")
+    table = output.plain_table("spec", "what it is", "present", "how to get it")
     for one in found:
         table.add_row(_quoted(one["spec"]), one["about"], one["found"] or "", one["obtain"])
     output.print_table(table)
-    output.print_lines(f"Looked in {folder}. Where PATH is left out, data are looked for there.")
+    output.print_lines(f"Looked in {folder}, where data sets without a PATH are expected.")
 
 
 def _with_options(spec: str, **chosen: str | None) -> str:
@@ -115,12 +115,16 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
         output.print_lines(f"To train on it: calibrant train --data {shlex.quote(found['spec'])} --out run")
 
 
+def _columns(names: list[str]) -> str:
+    return f"{len(names)} column{'' if len(names) == 1 else 's'}"
+
+
 def _column_lines(columns: dict[str, Any]) -> list[str]:
     """Which columns of a table are what, all of them named: one that is used by mistake should be seen here."""
     if not columns:
         return []
-    lines = [f"{len(columns['used'])} columns used: {', '.join(columns['used'])}"]
+    lines = [f"{_columns(columns['used'])} used: {', '.join(columns['used'])}"]
     lines += [f"{role} column: {columns[role]}" for role in ("label", "id") if columns.get(role)]
     if columns["ignored"]:
-        lines.append(f"{len(columns['ignored'])} columns ignored: {', '.join(columns['ignored'])}")
+        lines.append(f"{_columns(columns['ignored'])} ignored: {', '.join(columns['ignored'])}")
     return lines

@@ -12,16 +12,20 @@ from calibrant import InputError
 if TYPE_CHECKING:
     from calibrant.runs.resources import Resources
 
-Engine = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="local, or ray: spread over the processes of a Ray cluster.")
-]
+Engine = Annotated[str, typer.Option("--engine", metavar="NAME", help="local, or ray: distributed over a Ray cluster.")]
 Address = Annotated[
     str | None,
-    typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster; auto: this node's; none: one is started."),
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Address of the Ray cluster; auto: that of this node; default: start one.",
+    ),
 ]
 ResourcesText = Annotated[
     str | None,
-    typer.Option("--resources", metavar="cpu=N,gpu=X", help="Of one trial or worker; cpu is the number of threads."),
+    typer.Option(
+        "--resources", metavar="cpu=N,gpu=X", help="Resources of each trial or worker; cpu is the number of threads."
+    ),
 ]
 
 

@@ -151,7 +151,8 @@ def _expected(error: BaseException, text: str) -> tuple[str, int]:
     if isinstance(error, PluginError):
         return f"{text}; its traceback is in {_kept(''.join(traceback.format_exception(error)))}", USAGE
     if isinstance(error, ModuleNotFoundError):
-        return f"{text}; install what this needs with: {install_line(error.name) or 'pip install'}", USAGE
+        line = install_line(error.name) or "pip install"
+        return text if line in text else f"{text}; install what this needs with: {line}", USAGE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or text}", USAGE
@@ -190,7 +191,7 @@ def say(message: str, *, alike: bool = True) -> None:
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "calibrant"
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
     return f"{message} ({command} --help has examples)"
 
 

@@ -31,7 +31,7 @@ def command(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="The table as CSV, too.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Measures of a trained run, on its own data or on yours.
+    """Measure a trained run on its own data or on yours.
 
     Thresholds are those of the run's validation data, on any data.
     """

@@ -30,19 +30,20 @@ calibrant info settings fit --profile paper  # those of one group, as the profil
 calibrant info profiles
 calibrant info profiles cifar10 > mine.yaml  # a file to change and use with --settings
 calibrant info schemes
-calibrant info slots detector                # what can be named there, and its options
-calibrant info slots --plugin my_ideas       # those of a module of your own among them
+calibrant info slots detector                # the detectors that settings can name, and their options
+calibrant info slots --plugin my_ideas       # with those of a module of your own
 calibrant info predictor run                 # what a run or a saved predictor deploys
 """
 
 
 def command(
     topic: Annotated[
-        Topic, typer.Argument(help="machine, settings, profiles, schemes, slots or predictor.")
+        Topic,
+        typer.Argument(metavar="TOPIC", help="machine, settings, profiles, schemes, slots or predictor."),
     ] = Topic.machine,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A group of settings, profile, scheme or kind of slot; or a folder."),
+        typer.Argument(metavar="NAME", help="A group of settings, profile, scheme or kind of slot; or a folder."),
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Show the settings of this profile.")
@@ -52,7 +53,10 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Versions, devices, threads; settings, profiles, schemes; what the slots hold; what is in a saved predictor."""
+    """Show versions, settings, schemes, plug-ins, predictors.
+
+    Without a topic: versions, devices and threads.
+    """
     tell = {
         Topic.machine: _machine,
         Topic.settings: _settings,
@@ -104,7 +108,10 @@ def _settings(name: str | None, profile: str | None, as_json: bool) -> None:
     chosen = Settings() if profile is None else load_settings(profile)
     rows = [row for row in _fields(chosen) if name is None or (row["name"] + ".").startswith(name + ".")]
     if not rows:
-        load_settings(overrides=[f"{name}=0"])  # says which name is the nearest
+        try:
+            load_settings(overrides=[f"{name}=0"])  # says which name is the nearest
+        except InputError as error:
+            raise InputError(str(error).removeprefix("override: ")) from None
     if as_json:
         output.print_json(rows)
         return
@@ -185,6 +192,8 @@ def _slot_row(kind: str, name: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
@@ -198,7 +207,8 @@ def _predictor(name: str | None, scheme: str | None, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.print_lines(*(f"{key:17} {_text(value)}" for key, value in found.items()))
+        width = max(map(len, found))
+        output.print_lines(*(f"{key:{width}} {_text(value)}" for key, value in found.items()))
 
 
 def _text(value: Any) -> str:
@@ -206,4 +216,6 @@ def _text(value: Any) -> str:
         return ", ".join(f"{key} {_text(one)}" for key, one in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return "null" if value is None else str(value)

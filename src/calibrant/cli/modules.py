@@ -11,8 +11,10 @@ import typer
 if TYPE_CHECKING:
     from torch import nn
 
-HELP = "What makes the network: 'package.module:function?option=value', from this folder or an installed package."
-Module = Annotated[str | None, typer.Option("--module", metavar="SPEC", help=f"{HELP} For runs with one of your own.")]
+HELP = "What builds the network: 'package.module:function?option=value', in this folder or an installed package."
+Module = Annotated[
+    str | None, typer.Option("--module", metavar="SPEC", help=f"{HELP} For runs with a network of your own.")
+]
 
 
 def network_of(spec: str) -> nn.Module:

@@ -22,28 +22,30 @@ Profile = Annotated[
     typer.Option("--profile", metavar="NAME", help="Settings to start from: embedded (default), small, paper, ..."),
 ]
 SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", metavar="FILE.yaml", help="Settings laid over the profile's.")
+    Path | None, typer.Option("--settings", metavar="FILE.yaml", help="Settings that override the profile's.")
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("-o", "--set", metavar="KEY=VALUE", help="One setting, laid over those; `info settings` lists them."),
+    typer.Option(
+        "-o", "--set", metavar="KEY=VALUE", help="One setting, which overrides both; `info settings` lists them."
+    ),
 ]
 WeightsFile = Annotated[
     str | None,
-    typer.Option("--weights", metavar="FILE", help="Start from a checkpoint; -o fit.epochs=0 leaves it as it is."),
+    typer.Option(
+        "--weights", metavar="FILE", help="Start from a checkpoint; with -o fit.epochs=0 it is not trained further."
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.", metavar="NAME")]
-Seed = Annotated[int | None, typer.Option("--seed", min=0, help="The one seed.", metavar="N")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables; progress stays on standard error.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Random seed.", metavar="N")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables; progress goes to standard error.")]
 Resume = Annotated[
     bool,
-    typer.Option(
-        "--resume", help="Resume the run in --out with the settings it was begun with; no other option is needed."
-    ),
+    typer.Option("--resume", help="Resume the run in --out with its own settings; no other option is needed."),
 ]
 Schemes = Annotated[
     list[str] | None,
-    typer.Option("--scheme", "-s", metavar="NAME", help="FNN, CBNN, SCBNN-OCM, ...; several by repeating, or `all`."),
+    typer.Option("--scheme", "-s", metavar="NAME", help="FNN, CBNN, SCBNN-OCM, ..., or `all`; repeatable."),
 ]
 
 

@@ -62,17 +62,17 @@ def print_results(rows: Sequence[Row], level: float = 0.95) -> None:
     print_table(results_table(rows))
     print_lines(
         f"Percent; below, {100 * level:g} % intervals over inputs{f' and {seeds} seeds' if seeds > 1 else ''}.",
-        "accepted: share of the ID test inputs that are answered; all else is of the accepted.",
+        "accepted: share of the ID test inputs that are answered; the other columns are about the accepted inputs.",
     )
     if any(row.ood is not None for row in rows):
         print_lines(
-            "detected: OOD detection probability, and where some OOD inputs are rejected how many were accepted;"
-            " k of n alone: too few to measure."
+            "detected: OOD detection probability. Below it, k of n OOD inputs were accepted, where any were rejected;"
+            " k of n alone means that these are too few to measure."
         )
         print_table(stream_table(rows))
         print_lines(
-            "accepted: share of the OOD inputs that are answered. wrong, ECE: of all answers that are given if 10 % of"
-            " the inputs are OOD, where every answer to one of these is wrong."
+            "accepted: share of the OOD inputs that are answered. wrong, ECE: over all answers given in a stream of"
+            " which 10 % are OOD inputs, where every answer to an OOD input is wrong."
         )
 
 

@@ -40,34 +40,38 @@ def command(
     ],
     where: Where,
     scheme: Annotated[
-        str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which, where RUN holds several.")
+        str | None, typer.Option("--scheme", "-s", metavar="NAME", help="Which scheme, where RUN holds several.")
     ] = None,
     module: Module = None,
     coverage: Annotated[
         float | None,
-        typer.Option("--coverage", min=0, max=1, help="Answer for this share of inputs like the validation data."),
+        typer.Option(
+            "--coverage", min=0, max=1, metavar="SHARE", help="Answer this share of inputs like the validation data."
+        ),
     ] = None,
     error: Annotated[
         float | None,
-        typer.Option("--error", min=0, max=1, help="Answer where the trust is at least 1 - this; rule trust only."),
+        typer.Option(
+            "--error", min=0, max=1, metavar="SHARE", help="Answer where trust is at least 1 - SHARE; rule trust only."
+        ),
     ] = None,
     early: Annotated[
-        bool, typer.Option("--early", help="Ask members one by one and stop where the decision is settled.")
+        bool, typer.Option("--early", help="Evaluate members one by one, and stop once the decision is settled.")
     ] = False,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class, too.")] = False,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add one column per class.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Inputs in memory at a time.")] = 256,
     device: options.Device = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, metavar="N", help="With Ray: how many; as many as there is room.")
+        int | None, typer.Option("--workers", min=1, metavar="N", help="With Ray: how many; default: as many as fit.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Labels, confidence, and whether to trust them.
+    """Write labels, confidences, and which answers to trust.
 
     Columns: id (file name or row number), predicted (the class), confidence, trust (where the rule is trust), accepted,
-    ood_score, acceptance (what is compared with the threshold), members (how many were asked), outlier_... (larger is
-    more outlying). Inputs are raw: normalization is part of the model, and images are resized to its training size.
-    The file appears when it is whole.
+    ood_score, acceptance (what is compared with the threshold), members (how many were evaluated), outlier_... (larger
+    is more outlying). Inputs are raw: normalization is part of the model, and images are resized to its training size.
+    The file appears once it is complete.
     """
     from calibrant.adapters.devices import choose_device
     from calibrant.deploy import EarlyStopping, load

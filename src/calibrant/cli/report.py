@@ -21,10 +21,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.html", help="The page; default: report.html in the first RUN.")
     ] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="The title of the page.")] = None,
     json: options.Json = False,
 ) -> None:
-    """The page of one or more runs: one HTML file, offline.
+    """Write the page of one or more runs: one HTML file, offline.
 
     It opens with a verdict: which answers to trust, and what becomes of outliers. Runs of the same scheme with
     different seeds are averaged, with intervals over inputs and seeds.

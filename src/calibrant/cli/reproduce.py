@@ -50,7 +50,7 @@ def command(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """A figure or table of the paper: train, measure, draw.
+    """Reproduce a figure or table of the paper.
 
     Studies share one run directory, so nothing is trained twice; a run that was stopped resumes when it is started
     again. Settings of the studies themselves (grids, seeds) are overridden with -o study.KEY=VALUE.

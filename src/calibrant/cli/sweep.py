@@ -67,7 +67,9 @@ def command(
     asha: Annotated[
         bool, typer.Option("--asha", help="Stop trials early that fall behind in validation cross-entropy.")
     ] = False,
-    retries: Annotated[int, typer.Option("--retries", min=0, metavar="N", help="Of a trial that dies.")] = 2,
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, metavar="N", help="How often a trial that dies is restarted.")
+    ] = 2,
     resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:

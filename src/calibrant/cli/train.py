@@ -56,10 +56,10 @@ def command(
     resume: options.Resume = False,
     json: options.Json = False,
 ) -> None:
-    """Train schemes, evaluate them, save predictors to deploy.
+    """Train schemes, evaluate them, and save predictors to deploy.
 
-    Settings are those of the profile, then of the YAML file, then -o, then the options above. What is finished in RUN
-    is not done again; other settings need another RUN.
+    Settings come from the profile, then the YAML file, then -o, then the other options; later ones win. Stages that are
+    finished in RUN are not run again; other settings need another RUN.
     """
     named = {"data__source": data, "data__uncertainty": uncertainty, "data__ood": ood}
     named |= {"backbone__name": backbone, "backbone__weights": weights}

@@ -119,7 +119,12 @@ def _from_arrays(inputs: Any, labels: Any) -> ArrayData:
             return replace(_from_arrays(next(iter(parts.values())), own if labels is None else labels), inputs=parts)
         inputs, labels = named, own if labels is None else labels
     if isinstance(inputs, (list, tuple)) and inputs and looks_like_image(inputs[0]):
-        inputs = torch.stack([pil_to_tensor(image) for image in inputs])
+        images = [pil_to_tensor(image) for image in inputs]
+        if len({image.shape for image in images}) > 1:
+            other = next(image for image in images if image.shape != images[0].shape)
+            shapes = f"{tuple(images[0].shape)} and {tuple(other.shape)}"
+            raise DataError(f"X holds images of different shapes, such as {shapes}; bring them to one size and mode")
+        inputs = torch.stack(images)
     if isinstance(inputs, Tensor) and inputs.dim() > 1:
         values = inputs
         if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):

@@ -77,7 +77,9 @@ class ArrayData(Dataset[Any]):
         if self.classes is not None:
             return len(self.classes)
         if self.labels is None:
-            raise DataError(f"{self.name or 'this data'} has no labels, so it has no number of classes")
+            raise DataError(
+                f"{self.name or 'this data'} has no labels; give labeled data, such as a folder with subfolders"
+            )
         return int(self.labels.max()) + 1
 
     @cached_property

@@ -70,7 +70,7 @@ def encode_labels(values: NDArray[Any], name: str, known: tuple[str, ...] | None
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise DataError(f"{name} must be one label a row, not of shape {values.shape}")
+        raise DataError(f"{name} must be one label per row, not of shape {values.shape}")
     values = values.astype(str) if values.dtype.kind == "S" else values
     if values.dtype.kind == "U" or (values.dtype.kind == "O" and all(isinstance(value, str) for value in values)):
         classes = tuple(sorted(set(values.tolist()))) if known is None else known

@@ -170,6 +170,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):
 
     def _backbone(self, train: Examples) -> str:
         """The name of the network for a table or images."""
+        if not isinstance(self.module, (str, type(None))):
+            made = f": make one first, {self.module.__name__}(...)" * isinstance(self.module, type)
+            raise InputError(f"module must be a network, the name of one, or None, not {self.module!r}{made}")
         inputs = train.take(torch.tensor([0]))[0]
         if inputs.dtype == torch.int64:
             raise InputError("module must be given for tokens: a network that embeds them")

@@ -14,6 +14,7 @@ from calibrant import InputError
 from calibrant.adapters.calling import call
 from calibrant.adapters.compiled import uncompiled
 from calibrant.adapters.outputs import logits_of
+from calibrant.adapters.refused import input_errors
 from calibrant.adapters.trees import map_tensors
 from calibrant.data import ArrayData
 from calibrant.training.training_data import Examples, as_examples, class_count
@@ -83,12 +84,12 @@ def class_labels(y: Any) -> NDArray[Any]:
 
         values = column_or_1d(values, warn=True)  # warns as every classifier does
     if values.ndim != 1 or values.dtype.kind not in "iubfUSO":
-        raise InputError(f"y must be one class label a row, not {values.dtype} of shape {values.shape}")
+        raise InputError(f"y must be one class label per row, not {values.dtype} of shape {values.shape}")
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
-            raise InputError("Input y contains NaN or infinity; y must be one class label a row")
+            raise InputError("Input y contains NaN or infinity; y must be one class label per row")
         if (values != np.rint(values)).any():
-            raise InputError("Unknown label type: continuous; y must be one class label a row")
+            raise InputError("Unknown label type: continuous; y must be one class label per row")
     return values
 
 
@@ -106,8 +107,11 @@ def _outputs(module: nn.Module, data: Examples) -> int:
     parameter = next(module.parameters(), None)
     dtype = torch.float32 if parameter is None else parameter.dtype
     inputs = map_tensors(inputs, lambda one: one.to(dtype) if _is_quantity(one) else one)
-    logits = logits_of(call(module.eval(), inputs), inputs)
-    module.train(was_training)
+    try:
+        with input_errors(inputs, "X"):
+            logits = logits_of(call(module.eval(), inputs), inputs)
+    finally:
+        module.train(was_training)
     if logits.dim() != 2:
         raise InputError("module must return logits of shape (batch, classes)")
     return int(logits.shape[1])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from calibrant import InputError, checks
 from calibrant.adapters.calling import arguments
 from calibrant.adapters.features import FeatureTap
+from calibrant.adapters.refused import input_errors
 from calibrant.adapters.trees import map_tensors, row_count
 from calibrant.adapters.unpacking import as_mapping, inputs_of, split_batch
 from calibrant.calibrators import Calibrator
@@ -128,7 +128,7 @@ class Predictor(nn.Module):
         """
         inputs, threshold, total = self.inputs(x), self.threshold, len(self.ensemble)
         with self.ensemble.lock:
-            with _explained(inputs):
+            with input_errors(inputs):
                 if early is not None and not self.ensemble.cost_one(inputs):
                     rows = OpenRows(self.ensemble, inputs, self.feature_layer)
                     run = partial(self._run, rows)
@@ -213,17 +213,3 @@ class Predictor(nn.Module):
             return inputs
         return map_tensors(inputs, lambda one: one.to(reference if one.is_floating_point() else reference.device))
 
-
-@contextmanager
-def _explained(inputs: Any) -> Iterator[None]:
-    """Errors of a network that is given images as integers get a sentence on what to do."""
-    try:
-        yield
-    except RuntimeError as error:
-        if getattr(inputs, "dtype", None) != torch.uint8:
-            raise
-        reason = str(error).partition("\n")[0]
-        raise InputError(
-            "x holds uint8 images, which this network does not take as they are; give the predictor a"
-            f" transform=ImageTransform(mean=..., std=...), or scale them first ({reason})"
-        ) from None

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
@@ -192,6 +193,8 @@ class Ensemble(nn.Module):
             device: where to compute (the ensemble is moved there); results are on the CPU.
             progress: called with the number of inputs after each batch of each member.
         """
+        if isinstance(loader, (torch.Tensor, np.ndarray)):
+            raise InputError("loader must hold batches, not be one: pass a DataLoader, or a list with one batch, [x]")
         if iter(loader) is loader:
             raise InputError("loader can be read only once, but every member reads it: pass a DataLoader or a list")
         if isinstance(loader, DataLoader) and isinstance(loader.sampler, RandomSampler):

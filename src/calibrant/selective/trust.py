@@ -88,6 +88,11 @@ class Trust(BaseSelector):
         scores that may enter, all of `validation.scores` by default. About twenty outliers suffice for a first ratio.
         """
         names = tuple(validation.scores if detectors is None else detectors)
+        if not names:
+            raise InputError(
+                "validation has no outlier scores, which trust needs: add them with"
+                " validation.with_scores(OutlierScores([...]).fit(train)), and the same for outliers"
+            )
         if validation.calibrator != outliers.calibrator:
             raise InputError("validation and outliers went through different calibrators; calibrate them alike first")
         for argument, part in (("validation", validation), ("outliers", outliers)):

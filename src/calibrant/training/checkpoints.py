@@ -53,11 +53,11 @@ class CheckpointStore:
                 damaged += 1
                 continue
             if damaged:
-                message = f"the newest checkpoint in {self.folder} is damaged; going on from the one before it"
+                message = f"the newest checkpoint in {self.folder} is damaged; resuming from the one before it"
                 warnings.warn(message, stacklevel=2)
             return Checkpoint(tensors, records[serial]["values"])
         if damaged:
-            raise RunError(f"no checkpoint in {self.folder} is whole any more; delete the folder to start again")
+            raise RunError(f"every checkpoint in {self.folder} is damaged; delete the folder to start again")
         return None
 
     def clear(self) -> None:

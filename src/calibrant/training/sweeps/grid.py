@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,9 @@ class Parameter:
         repeated = next((value for index, value in enumerate(values) if value in values[:index]), None)
         if repeated is not None:
             raise InputError(f"param {text!r} has the value {repeated} twice; leave one out")
+        near = difflib.get_close_matches(name.strip(), [*ALIASES, "lambda"], n=1, cutoff=0.75)
+        if near and near[0] != name.strip():
+            raise InputError(f"param {text!r}: there is no setting {name.strip()}; did you mean {near[0]}?")
         return cls(name.strip(), values)
 
     def key(self, scheme: Scheme) -> str:
