@@ -82,8 +82,12 @@ def values(name: str, value: Any) -> Any:
 def _dense(name: str, value: Tensor) -> Tensor:
     import torch
 
+    if value.is_nested:
+        raise InputError(f"{name} is a nested tensor; concatenate its parts first")
     if value.layout is not torch.strided:
         raise InputError(f"{name} is sparse; make it dense first with .to_dense()")
+    if value.is_quantized or (value.is_floating_point() and value.dtype.itemsize == 1):
+        raise InputError(f"{name} is of {value.dtype}, in which nothing is computed; convert it to float32 first")
     if value.device.type == "meta":
         raise InputError(f"{name} is on the meta device, where tensors have no values; move the model to a real device")
     return value

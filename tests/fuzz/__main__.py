@@ -2,7 +2,8 @@
 
 Inputs are damaged copies of the files in `corpus/`, drawn by Hypothesis and, where atheris is installed, bred by it
 from the code that they reach. A reader may return a result or raise one of our sentences. Another exception, more
-memory than `--memory` or more time than `--hang` seconds is a failure: the input is kept, and its path is printed.
+memory than `--memory`, or an input that takes more than `--hang` seconds of the processor or sleeps that long, is a
+failure: the input is kept, and its path is printed. A slow machine makes none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import json
 import os
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -43,6 +43,7 @@ import scipy.stats  # noqa: F401  (imported once, before processes are forked; p
 import sklearn.isotonic  # noqa: F401
 from hypothesis import strategies as st
 from mutations import mutate
+from watching import wait
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Count:
     calls: int = 0
     results: int = 0
     sentences: int = 0
+    longest: float = 0.0  # seconds of the processor that one input took
     faults: dict[str, str] = field(default_factory=dict)
 
 
@@ -66,6 +68,7 @@ class Trial:
     def __call__(self, content: bytes) -> None:
         self.input.write_bytes(content)
         self.count.calls += 1
+        began = time.process_time()
         try:
             self.reader.read(self.input)
             self.count.results += 1
@@ -73,6 +76,7 @@ class Trial:
             self.count.sentences += 1
         except Exception as error:  # any other is what we look for
             self.keep(_where(error), traceback.format_exc())
+        self.count.longest = max(self.count.longest, time.process_time() - began)
         if self.count.calls % 20 == 0:
             self.save()
 
@@ -163,7 +167,7 @@ def spend(reader: Reader, engine: str, seconds: float, seed: int, failures: Path
             pid = os.fork()
             if pid == 0:
                 _child(Trial(reader, folder, failures), engine, left, seed, limits)
-            ended = _wait(pid, folder / f"input{reader.suffix}", left, limits.hang)
+            ended = wait(pid, folder / f"input{reader.suffix}", limits.hang)
             trial = Trial(reader, folder, failures)
             if ended is not None:
                 trial.keep(ended, (folder / "printed.txt").read_text(errors="replace")[-3000:])
@@ -194,27 +198,11 @@ def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits)
     os._exit(code)
 
 
-def _wait(pid: int, path: Path, seconds: float, hang: float) -> str | None:
-    """Wait for the process; what went wrong with it, or None."""
-    began = time.time()
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            return None if code == 0 else f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        since = path.stat().st_mtime if path.exists() else began
-        if time.time() - max(since, began) > hang:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return f"no answer after {hang:g} s" if time.time() - began < seconds + hang else None
-        time.sleep(0.05)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readers", nargs="*", metavar="READER", help=f"of {', '.join(READERS)}; default: all")
     parser.add_argument("--seconds", type=float, default=300, help="in all")
-    parser.add_argument("--hang", type=float, default=20, help="seconds that one input may take")
+    parser.add_argument("--hang", type=float, default=20, help="seconds of the processor per input")
     parser.add_argument("--memory", type=float, default=1.0, help="GB that one input may take")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="folder of inputs that failed")
@@ -247,16 +235,17 @@ def _all(options: argparse.Namespace) -> int:
         for engine in ENGINES:
             count = spend(reader, engine, share, options.seed, options.failures.absolute(), limits)
             print(f"{reader.name:20} {engine:10} {count.calls:7} inputs: {count.results:6} results,"
-                  f" {count.sentences:7} sentences, {len(count.faults)} kinds of failure", flush=True)  # fmt: skip
+                  f" {count.sentences:7} sentences, {len(count.faults)} kinds of failure,"
+                  f" at most {count.longest:.1f} s each", flush=True)  # fmt: skip
             for kind, path in count.faults.items():
                 print(f"  {kind}: {path}", flush=True)
             total.calls, total.results = total.calls + count.calls, total.results + count.results
-            total.sentences += count.sentences
+            total.sentences, total.longest = total.sentences + count.sentences, max(total.longest, count.longest)
             total.faults |= {f"{reader.name}: {kind}": path for kind, path in count.faults.items()}
     if not total.calls:
         raise SystemExit("no input was tried: give more --seconds")
     print(f"{total.calls} inputs to {len(wanted)} readers: {total.results} results, {total.sentences} sentences,"
-          f" {len(total.faults)} kinds of failure")  # fmt: skip
+          f" {len(total.faults)} kinds of failure; at most {total.longest:.1f} s of the processor each")  # fmt: skip
     return 1 if total.faults else 0
 
 

@@ -106,6 +106,8 @@ def test_masked_arrays_are_taken_without_masked_entries() -> None:
     [
         (torch.tensor([0.5, 0.7]).to_sparse(), "confidence is sparse; make it dense first"),
         (torch.empty(2, device="meta"), "confidence is on the meta device"),
+        (torch.tensor([0.5, 0.7]).to(torch.float8_e4m3fn), "confidence is of torch.float8_e4m3fn.*to float32 first"),
+        (torch.nested.nested_tensor([torch.rand(1)], layout=torch.jagged), "confidence is a nested tensor"),
     ],
 )
 def test_tensors_without_readable_values_are_refused(confidence: torch.Tensor, named: str) -> None:
@@ -113,6 +115,20 @@ def test_tensors_without_readable_values_are_refused(confidence: torch.Tensor, n
         metrics.expected_calibration_error(confidence, [1, 0])
     with pytest.raises(ValueError, match=named):
         checks.unit_interval("confidence", confidence)
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.5, True, 10**9, 2**80])
+def test_bins_are_bounded(bins: Any) -> None:
+    with pytest.raises(ValueError, match="bins must be a whole number from 1 to 1,000,000"):
+        metrics.expected_calibration_error([0.5, 0.7], [0, 1], bins)
+    with pytest.raises(ValueError, match="bins must be a whole number from 1 to 1,000,000"):
+        metrics.total_variation([0.5, 0.7], [0.1], bins)
+
+
+@pytest.mark.parametrize("coverage", [0, 1.5, float("nan"), None, "0.5", [0.5]])
+def test_a_coverage_is_a_fraction(coverage: Any) -> None:
+    with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\]"):
+        metrics.threshold_at_coverage([0.5, 0.7], coverage)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])

@@ -208,8 +208,8 @@ class ColumnSearch:
         used = {name for role in ("label", "predicted", "correct", "confidence") for name in self.usual(role)}
         used |= {*self.chosen.values(), *self.wishes.detectors, *self.wishes.slices}
         free = [n for n, v in self.sample.items() if n not in used and v.ndim == 1 and v.dtype.kind in "fiu"]
-        lengths = [len(self.sample[name]) for name in free]
-        return [name for name in free if len(self.sample[name]) == max(lengths)]  # arrays may be of other things
+        longest = max((len(self.sample[name]) for name in free), default=0)
+        return [name for name in free if len(self.sample[name]) == longest]  # arrays may be of other things
 
     def _called(self, free: list[str], labels: list[str]) -> list[str]:
         """Those of the columns `free` that are called as a label is, or as its twin of 0 and 1, false and true."""
@@ -285,8 +285,10 @@ class ColumnSearch:
     def _whole_run(self) -> list[str]:
         """Neighboring columns in [0, 1] whose first values sum to 1 in every row, as many as there are."""
         free = [name for name in self._free() if self._fractions(name)]
-        runs = [free[start:end] for start, _ in enumerate(free) for end in range(len(free), start + 1, -1)]
-        return next((run for run in runs if self._whole(run)), []) if len(free) <= MOST_TRIED else []
+        if len(free) > MOST_TRIED:
+            return []
+        runs = (free[start:end] for start, _ in enumerate(free) for end in range(len(free), start + 1, -1))
+        return next((run for run in runs if self._whole(run)), [])
 
     def _fractions(self, name: str) -> bool:
         values = self.sample[name]

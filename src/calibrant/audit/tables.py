@@ -86,9 +86,11 @@ class Table(ABC):
 
     def checked_names(self) -> None:
         """Refuse two columns of one name."""
-        for position, name in enumerate(self.names):
-            if name and name in self.names[:position]:
+        seen: set[str] = set()
+        for name in self.names:
+            if name and name in seen:
                 raise InputError(f"{self.where} has two columns called {name!r}; rename or remove one of them")
+            seen.add(name)
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -73,8 +73,12 @@ def largest(probabilities: checks.Held) -> checks.Held:
 
 def fraction(name: str, value: float) -> float:
     """A number in (0, 1]."""
-    if not (np.isfinite(value) and 0 < value <= 1):
-        raise InputError(f"{name} must lie in (0, 1], not {value}")
+    try:
+        inside = bool(0 < value <= 1)
+    except (TypeError, ValueError, RuntimeError):  # no number, or several
+        inside = False
+    if not inside:
+        raise InputError(f"{name} must lie in (0, 1], not {value!r}")
     return float(value)
 
 

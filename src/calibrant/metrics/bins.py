@@ -9,11 +9,13 @@ import numpy as np
 from calibrant import InputError, checks
 from calibrant.metrics.functional import Array
 
+MOST_BINS = 1_000_000
+
 
 def checked_bins(bins: int) -> int:
-    """`bins` if it is a whole number of at least 1."""
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise InputError(f"bins must be a whole number of at least 1, not {bins}")
+    """`bins` if it is a whole number from 1 to 1,000,000; arrays of so many are made."""
+    if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
+        raise InputError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins}")
     return bins
 
 
