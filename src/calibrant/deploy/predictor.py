@@ -212,4 +212,3 @@ class Predictor(nn.Module):
         if reference is None:
             return inputs
         return map_tensors(inputs, lambda one: one.to(reference if one.is_floating_point() else reference.device))
-
