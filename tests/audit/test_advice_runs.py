@@ -123,6 +123,18 @@ def test_trust_answers_as_the_audit_measured(tmp_path: Path, monkeypatch: pytest
     assert answered(own) < 0.05
 
 
+def test_what_is_printed_about_tables_in_folders_runs_where_it_was_printed(tmp_path: Path, call: Caller) -> None:
+    (tmp_path / "run 1").mkdir()
+    _, far = tables(tmp_path / "run 1", 4.0)
+    gate = ("--fail-if", "accuracy < 10%", "--fail-by=all", "--no-remedies", "--remedies")
+    told = call("audit", "run 1/preds.csv", "--ood", "run 1/photos.csv", "--detector", "knn", *gate).out.splitlines()
+    start = next(place for place, line in enumerate(told) if line.startswith("from calibrant"))
+    assert "--fail" not in told[start - 1]
+    call(*shlex.split(told[start - 1])[1:])
+    own, _ = ran([line for line in told[start:] if not line.startswith("The page")], **arrays(far))
+    assert answered(own) < 0.05
+
+
 def test_a_threshold_on_a_score_that_beats_the_confidence_is_printed(tmp_path: Path) -> None:
     """Trust is not tried with fewer than twenty outliers."""
     inside, far = tables(tmp_path, 6.0)

@@ -107,6 +107,22 @@ def test_a_class_bias_needs_vector_scaling_which_says_what_it_does_to_the_class(
     assert not [row for row in found.rows if (row.remedy, row.measure) == ("temperature", "accuracy")]
 
 
+def test_a_threshold_that_does_not_keep_its_promise_is_not_advised() -> None:
+    """Errors that hardly depend on the confidence: the few surest rows seem right, by chance."""
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.7, 1, 1000)
+    correct = rng.random(1000) < 0.85
+    correct[np.argsort(-confidence)[:20]] = True
+    told = measure_remedies(Sample.of(confidence=confidence, correct=correct), resampling=QUICK).sentences
+    (measured,) = [sentence for sentence in told if "of the surest 80 % of the inputs" in sentence]
+    assert measured.startswith("A confidence threshold does not lower the error measurably")
+    (promised,) = [sentence for sentence in told if "5 %" in sentence and "threshold" in sentence]
+    assert promised.startswith("No threshold on the confidence reliably brings the error down to 5 %: the answers of")
+    kept = measure_remedies(Sample.of(**table(5000, sharp=1.0)), resampling=QUICK).sentences
+    assert any(sentence.startswith("A confidence threshold: answering only from 0.") for sentence in kept)
+    assert any(sentence.startswith("A threshold for 5 % errors: answering from") for sentence in kept)
+
+
 def test_a_calibrated_system_gets_no_remedy(tmp_path: Path) -> None:
     found = measure_remedies(Sample.of(**table(3000, sharp=1.0)), resampling=QUICK)
     assert found.best is None

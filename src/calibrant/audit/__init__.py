@@ -206,7 +206,7 @@ class _Said:
         if not self.remedies:
             return None
         drawn = {key: reading.draw.sample() for key, reading in outside.items()}
-        command = without_outputs(self.commands[0], inside.layout.table.where) if self.commands else None
+        command = without_outputs(self.commands[0]) if self.commands else None
         forecast = inside.layout.forecast
         given = {"score": "score", "logits": "log odds"}[forecast.kind] if forecast.binary else None
         return measure_remedies(
@@ -215,12 +215,12 @@ class _Said:
         )  # fmt: skip
 
     def _call(self, inside: _Reading, outside: dict[str, _Reading]) -> str:
-        """The audit as a call, with the table by its name, as in the command."""
+        """The audit as a call, with the tables where the command has them."""
         wishes = self.wishes
         options: dict[str, Any] = {"ood": [reading.layout.table.where for reading in outside.values()]}
         options |= {"columns": dict(wishes.columns), "positive": wishes.positive, "percent": wishes.percent}
         options |= {"classes": wishes.classes, "detectors": list(wishes.detectors)}
-        chosen = [repr(Path(inside.layout.table.where).name), *(f"{k}={v!r}" for k, v in options.items() if v)]
+        chosen = [repr(inside.layout.table.where), *(f"{k}={v!r}" for k, v in options.items() if v)]
         return f"audit({', '.join(chosen)})"
 
     def _write(

@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from calibrant.audit.outliers_answered import (
     COVERAGE,
@@ -25,6 +24,8 @@ from calibrant.metrics import Interval
 FEW_ROWS = 100
 WORTH = 0.05
 """The share of a loss from which on its calibration part is worth working on."""
+NEARLY = 1.3
+"""Up to this many times the tolerated error, a threshold that was chosen for it on other rows nearly keeps it."""
 HALF = f"wrong answers, {100 * SHARES[-1]:.0f} % outliers"
 NAMES = {"temperature": "temperature scaling", "isotonic": "isotonic regression", "vector": "vector scaling"}
 MEANINGS = {
@@ -82,7 +83,7 @@ def advice_of(found: Findings) -> Advice:
 def limits_of(found: Findings) -> Iterator[str]:
     """What cannot be told."""
     if len(found.sample) < FEW_ROWS:
-        yield f"There are only {len(found.sample)} rows, so small gains cannot be told from chance."
+        yield f"{only(len(found.sample))}, so small gains cannot be told from chance."
     if len(found.sample) < found.sample.total:
         size, total = len(found.sample), found.sample.total
         yield f"What remedies gain was measured on {size:,} of the {total:,} rows, drawn at random."
@@ -154,17 +155,20 @@ def _rule_lines(found: Findings, ood: str, system: str, given: str) -> Iterator[
     yield f"answered = new.scores[{best!r}] <= {-threshold_of(score, score, coverage=COVERAGE)!r}"
 
 
-def without_outputs(command: str, table: str) -> str:
-    """The command line of an audit without what it was to write or print, and with the table by its name.
+def without_outputs(command: str) -> str:
+    """The command line of an audit without what it was to write, print or judge.
 
-    >>> without_outputs("calibrant audit a/preds.csv --json --write-calibrator c.json --label y", "a/preds.csv")
-    'calibrant audit preds.csv --label y'
+    >>> without_outputs("calibrant audit a/preds.csv --json --write-calibrator=c.json --fail-if 'ece > 5%' --label y")
+    'calibrant audit a/preds.csv --label y'
     """
-    parts = shlex.split(command)
-    dropped = {place for place, part in enumerate(parts) if part in ("--json", "--write-calibrator")}
-    dropped |= {place + 1 for place, part in enumerate(parts) if part == "--write-calibrator"}
-    kept = [part for place, part in enumerate(parts) if place not in dropped]
-    return shlex.join([Path(part).name if part == table else part for part in kept])
+    kept, parts = [], iter(shlex.split(command))
+    for part in parts:
+        name, equals, _ = part.partition("=")
+        if name in ("--write-calibrator", "--fail-if", "--fail-by"):
+            _ = equals or next(parts, "")
+        elif name != "--json":
+            kept.append(part)
+    return shlex.join(kept)
 
 
 def _trusting(found: Findings) -> list[str]:
@@ -219,12 +223,23 @@ def _recalibration(found: Findings) -> Iterator[str]:
     yield f"{MEANINGS[best]}; {loss}."
 
 
+def only(rows: int) -> str:
+    """The beginning of a sentence about few rows.
+
+    >>> only(1), only(89)
+    ('There is only 1 row', 'There are only 89 rows')
+    """
+    return f"There {'is' if rows == 1 else 'are'} only {rows} row{'' if rows == 1 else 's'}"
+
+
 def counted(few: int, total: int, kind: str) -> str:
     """The beginning of a sentence about few answers of a kind.
 
-    >>> counted(0, 19, "wrong"), counted(1, 200, "wrong")
-    ('None of the 19 answers is wrong', 'Only 1 of the 200 answers is wrong')
+    >>> counted(0, 19, "wrong"), counted(1, 200, "wrong"), counted(0, 1, "wrong")
+    ('None of the 19 answers is wrong', 'Only 1 of the 200 answers is wrong', 'The only answer is right')
     """
+    if total == 1 and few == 0:
+        return f"The only answer is {'right' if kind == 'wrong' else 'wrong'}"
     many = f"None of the {total:,} answers" if few == 0 else f"Only {few} of the {total:,} answers"
     return f"{many} {'is' if few < 2 else 'are'} {kind}"
 
@@ -255,24 +270,35 @@ def _threshold(found: Findings) -> Iterator[str]:
     tau = threshold_of(sample.confidence, wrong, coverage=0.8)
     share = float((sample.confidence >= tau).mean())
     if share < 1:
+        part, answered = found.thresholds.interval("error at 80 % coverage"), f"{100 * share:.0f} % of the inputs"
+        instead = f"the error is {_percent(part)} instead of {100 * error:.1f} %"
         yield (
-            f"A confidence threshold: answering only from {_level(tau)} on, {100 * share:.0f} % of the inputs, the"
-            f" error is {_percent(found.thresholds.interval('error at 80 % coverage'))} instead of {100 * error:.1f} %."
+            f"A confidence threshold: answering only from {_level(tau)} on, {answered}, {instead}."
+            if found.thresholds.difference("error at 80 % coverage", EVERYTHING).high < 0
+            else f"A confidence threshold does not lower the error measurably: of the surest {answered}, {instead}."
         )
     goals = [goal for goal in TOLERATED if goal < error]
     if goals:
-        goal = f"{100 * goals[0]:.0f} %"
-        tau = threshold_of(sample.confidence, wrong, error=goals[0])
-        cover = found.thresholds.interval(f"coverage at {goal} error")
-        reached = values[f"error at {goal} error"]
-        kept = f"so {goal} is kept" if reached <= goals[0] else f"so {goal} is not quite kept: take a higher one"
-        yield (
-            f"A threshold for {goal} errors: answering from a confidence of {_level(tau)} on, {_percent(cover)} of the"
-            f" inputs. Chosen on one part of the rows and measured on another, it has {100 * reached:.1f} % errors,"
-            f" {kept}."
-            if cover.estimate > 0
-            else f"No threshold on the confidence brings the error down to {goal}."
+        yield _tolerated(found, goals[0])
+
+
+def _tolerated(found: Findings, goal: float) -> str:
+    """The threshold at which at most the share `goal` of the answers is wrong, if one can be relied on."""
+    sample, values, shown = found.sample, found.thresholds.values, f"{100 * goal:.0f} %"
+    cover, reached = found.thresholds.interval(f"coverage at {shown} error"), values[f"error at {shown} error"]
+    if cover.estimate <= 0:
+        return f"No threshold on the confidence brings the error down to {shown}."
+    if reached > NEARLY * goal:
+        return (
+            f"No threshold on the confidence reliably brings the error down to {shown}: the answers of one that was"
+            f" chosen for it on one part of the rows are wrong in {100 * reached:.1f} % of another."
         )
+    tau = threshold_of(sample.confidence, sample.wrong, error=goal)
+    kept = f"so {shown} is kept" if reached <= goal else f"so {shown} is not quite kept: take a higher one"
+    return (
+        f"A threshold for {shown} errors: answering from a confidence of {_level(tau)} on, {_percent(cover)} of the"
+        f" inputs. Chosen on one part of the rows and measured on another, it has {100 * reached:.1f} % errors, {kept}."
+    )
 
 
 def _gains(found: Findings) -> Iterator[str]:

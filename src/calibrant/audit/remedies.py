@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant import InputError
-from calibrant.audit.advice import Advice, Findings, advice_of, code_of, limits_of
+from calibrant.audit.advice import Advice, Findings, advice_of, code_of, limits_of, only
 from calibrant.audit.array_table import as_array
 from calibrant.audit.forecasts import softmax, two_columns
 from calibrant.audit.outliers_answered import SHARES, measure_outliers, recalibrated_record, recalibration_of
@@ -197,7 +197,7 @@ def measure_remedies(
     """
     how = resampling or Resampling()
     if len(sample) < FEWEST_ROWS:
-        few = f"There are only {len(sample)} rows, too few to tell what a remedy would gain: {FEWEST_ROWS} are needed."
+        few = f"{only(len(sample))}, too few to tell what a remedy would gain: {FEWEST_ROWS} are needed."
         return Remedies((), (), None, (few,), (), len(sample), sample.total, sample, (few,))
     sample = sample if sample.by_class else replace(sample, probabilities=None, logits=None)
     changed = recalibrate(sample, how, folds=folds, bins=bins)
