@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from calibrant import metrics
 from calibrant.audit import AuditResult, audit
 from calibrant.audit.cells import EXACT_ROWS, Accumulator
 from calibrant.audit.columns import Rows
+from calibrant.audit.diagnosis import _tails, _where
 from calibrant.evaluation import Evaluation, Resampling, coverage_curves, summarize
 
 FAST = Resampling(resamples=30)
@@ -189,6 +192,55 @@ def test_the_diagnosis_says_over_or_under_and_where(over: float, words: str, tmp
         assert "from 27 to 80 %" in told[1]
     elif over < 0:
         assert "underconfident by 1" in told[1]
+
+
+@pytest.mark.parametrize(("low", "n"), [(0.0, 100), (0.0, 5000), (0.6, 100), (0.6, 5000)])
+def test_of_a_calibrated_system_no_range_stands_out_but_by_chance(low: float, n: int) -> None:
+    """Beyond the 95 % limits of its own lies some one of 15 bins in every second table."""
+    rng, told = np.random.default_rng(0), []
+    for _ in range(200):
+        confidence = low + (1 - low) * rng.beta(4, 1, n)
+        correct = rng.random(n) < confidence
+        told.append(_where(metrics.reliability_diagram(confidence, correct)))
+    beyond = [sentence for sentence in told if sentence.startswith("It is")]
+    assert len(beyond) <= 0.08 * len(told)
+    correct = rng.random(n) < confidence - 0.3
+    assert _where(metrics.reliability_diagram(confidence, correct)).startswith("It is overconfident by")
+
+
+def test_tails_are_those_of_the_binomial_distribution() -> None:
+    count, right = np.array([0.0, 1, 5, 7, 40, 40]), np.array([0.0, 0, 5, 2, 40, 11])
+    said = count * np.array([0.0, 0.6, 0.9, 0.5, 1.0, 0.25])
+    rate = said / np.maximum(count, 1)
+    np.testing.assert_allclose(_tails(count, said, right, 1), binom.cdf(right, count, rate), rtol=1e-9)
+    np.testing.assert_allclose(_tails(count, said, right, -1), binom.sf(right - 1, count, rate), rtol=1e-9)
+
+
+def test_one_error_among_few_certain_answers_is_no_finding() -> None:
+    diagram = metrics.reliability_diagram([0.99] * 10 + [0.55] * 10, [1] * 9 + [0] + [1] * 5 + [0] * 5)
+    assert _where(diagram) == "In no range of confidence is it further off than chance explains."
+
+
+def test_a_gap_on_the_whole_that_no_single_range_shows_is_no_contradiction() -> None:
+    confidence = np.repeat((np.arange(15) + 0.5) / 15, 40)
+    correct = np.concatenate([np.arange(40) < round(40 * level) - 2 for level in (np.arange(15) + 0.5) / 15])
+    told = audit({"confidence": confidence, "correct": correct}, resampling=FAST, remedies=False).diagnosis
+    assert told[0].startswith("Overconfident on the whole")
+    assert told[1] == "No single range of confidence stands out."
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_single_rows_and_zeros_are_written_as_people_write_them(n: int) -> None:
+    told = audit({"confidence": [1 - 1e-9] * n, "correct": [1] * n}, resampling=FAST)
+    assert "-0.0" not in str(told)
+    assert "a gap of 0.0 points (0.0 to" in told.diagnosis[0]
+    first = "There is only 1 row" if n == 1 else f"There are only {n} rows"
+    assert sum(first in sentence for sentence in told.sentences) == 2
+    ending = "The only answer is right, so" if n == 1 else f"None of the {n} answers is wrong, so"
+    assert any(sentence.startswith(ending) for sentence in told.diagnosis)
+    assert repr(told).splitlines()[-1] == "  ... and 2 more sentences"
+    more = [*told.diagnosis[:3]]
+    assert repr(replace(told, diagnosis=more)).splitlines()[-1] == "  ... and 1 more sentence"
 
 
 def test_it_says_where_both_happen(tmp_path: Path) -> None:

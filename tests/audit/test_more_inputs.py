@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,24 @@ def test_a_score_of_the_other_class_is_noticed() -> None:
     chance = audit(labels, np.random.default_rng(0).random(300), resampling=FAST)
     for fine in (audit(labels, p, resampling=FAST), audit(labels, p[:, 1], resampling=FAST), chance):
         assert not any("wrong way round" in told for told in fine.diagnosis)
+
+
+def test_what_looks_misread_is_asked_before_anything_is_said() -> None:
+    labels, p = forecast(classes=2)
+    assert audit(labels, p[:, 0], resampling=FAST).diagnosis[0].endswith("is it the probability of class 0?")
+    labels, p = forecast(classes=4)
+    assert not any("drawn by lot" in told for told in audit(labels, p, resampling=FAST).diagnosis)
+    moved = audit(labels, np.roll(p, 1, axis=1), resampling=FAST).diagnosis[0]
+    assert re.match(
+        r"Fewer answers are right, .* drawn by lot \(25.0 %\); are the classes in another order than 0, 1", moved
+    )
+    confidence, predicted = p.max(1), p.argmax(1)
+    table = {"confidence": confidence, "label": labels, "predicted": (predicted + 1) % 4}
+    assert audit(table, resampling=FAST).diagnosis[0].endswith("have the same name in 'label' and 'predicted'?")
+    wrong = predicted != labels
+    assert not any("1 stand for" in told for told in audit({"confidence": confidence, "correct": ~wrong}).diagnosis)
+    errors = audit({"confidence": confidence, "correct": wrong}, resampling=FAST).diagnosis[0]
+    assert errors.endswith("does 1 stand for wrong in 'correct'?")
 
 
 # In Python

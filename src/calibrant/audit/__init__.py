@@ -22,7 +22,7 @@ from calibrant.audit.diagnosis import diagnose, diagnose_detectors, mean_gap
 from calibrant.audit.leaders import Leaders, Names, exact_examples
 from calibrant.audit.opening import FILES, depth, files_in, is_table, labeled_arrays, ood_tables, open_table, wishes_of
 from calibrant.audit.python_words import in_python, python_words
-from calibrant.audit.ranking import diagnose_ranking
+from calibrant.audit.ranking import diagnose_reading
 from calibrant.audit.remedies import Remedies, measure_remedies
 from calibrant.audit.remedy_sections import remedy_sections, threshold_note
 from calibrant.audit.result import AuditResult
@@ -179,10 +179,9 @@ class _Said:
         (curve,) = coverage_curves([evaluation], [1.0], bins=self.bins)
         diagram, gap = curve.reliability(0), mean_gap(evaluation.id, self.how)
         full = [row for row in rows if row.wanted_coverage == max(self.coverages)]
-        told = diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
+        told = diagnose_reading(inside.group.columns, inside.layout, self.how)
+        told += diagnose(diagram, gap, full[0], [row for row in full if row.ood is not None])
         told += diagnose_detectors(evaluation)
-        two = inside.layout.forecast
-        told += diagnose_ranking(inside.group.columns, two.classes, self.how, binary=two.binary)
         notes = inside.notes + [note for reading in outside.values() for note in reading.notes]
         in_memory = not self.commands and not isinstance(inside.layout.table, FILES)
         told += [in_python(note, arrays=False) for note in notes] if in_memory else notes

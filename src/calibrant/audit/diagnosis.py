@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import metrics
-from calibrant.audit.advice import counted
+from calibrant.audit.advice import counted, only
 from calibrant.audit.recalibrated import FEWEST_ERRORS
 from calibrant.evaluation import Evaluation, Resampling, Row
 from calibrant.metrics import Interval, ReliabilityDiagram, auroc
-from calibrant.metrics.functional import functional_of
+from calibrant.metrics.functional import Array, functional_of
 from calibrant.predictions import Predictions
 
 FEW_ROWS = 100
 A_POINT = 0.01
+ONE_SIDED = 0.025
+JOINED = 0.16
+"""The probability below which a bin joins its neighbors in a range: one standard deviation."""
 
 
 def mean_gap(outcome: Predictions, how: Resampling) -> Interval:
@@ -28,13 +31,14 @@ def mean_gap(outcome: Predictions, how: Resampling) -> Interval:
 def diagnose(diagram: ReliabilityDiagram, gap: Interval, row: Row, ood_rows: list[Row]) -> list[str]:
     """One sentence on the whole, one on where, one for each OOD set, and one each if rows or wrong answers are few.
 
-    A bin counts as over- or underconfident if its accuracy is further from its confidence than a calibrated system's
-    would be in 95 of 100 tables: |acc - conf| > 1.96 sqrt(conf (1 - conf) / n).
+    A range of neighboring bins counts as over- or underconfident if the answers in it are right so seldom, or so often,
+    that of 100 tables of a calibrated system about 5 would have any such range (see `_stands_out`).
     """
-    sentences = [_whole(gap, row), _where(diagram)]
+    known = not gap.low <= 0 <= gap.high
+    sentences = [_whole(gap, row), _where(diagram, known_on_the_whole=known)]
     sentences += [_ood(one, explained=one is ood_rows[0]) for one in ood_rows]
     if row.n_id < FEW_ROWS:
-        sentences.append(f"There are only {row.n_id} rows, so the intervals are wide and little can be told from them.")
+        sentences.append(f"{only(row.n_id)}, so the intervals are wide and little can be told from them.")
     sentences.append(_few_errors(row))
     return [sentence for sentence in sentences if sentence]
 
@@ -70,10 +74,10 @@ def _whole(gap: Interval, row: Row) -> str:
         verdict = "On the whole neither over- nor underconfident"
     else:
         verdict = "Overconfident on the whole" if gap.estimate > 0 else "Underconfident on the whole"
-    limits = sorted((100 * gap.low, 100 * gap.high))
     ece = f"{100 * row.ece.shown:.1f} % ({100 * row.ece.low:.1f} to {100 * row.ece.high:.1f})"
     error = f"the ECE, the mean distance of confidence and accuracy over bins, is {ece}"
-    apart = f"a gap of {100 * gap.estimate:.1f} points ({limits[0]:.1f} to {limits[1]:.1f})"
+    estimate, low, high = (round(100 * value, 1) + 0.0 for value in (gap.estimate, gap.low, gap.high))  # 0.0 for -0.0
+    apart = f"a gap of {estimate:.1f} points ({low:.1f} to {high:.1f})"
     return f"{verdict}: it {said}, {apart}; {error}."
 
 
@@ -90,34 +94,56 @@ def _few_errors(row: Row) -> str:
     )
 
 
-def _where(diagram: ReliabilityDiagram) -> str:
-    count = np.maximum(diagram.count, 1)
-    signed = np.where(diagram.count > 0, diagram.confidence - diagram.accuracy, 0.0)
-    level = np.nan_to_num(diagram.confidence)
-    noise = 1.96 * np.sqrt(level * (1 - level) / count)
+def _where(diagram: ReliabilityDiagram, *, known_on_the_whole: bool = False) -> str:
+    filled = diagram.count > 0
+    count = np.where(filled, diagram.count, 0.0)
+    said, right = (count * np.nan_to_num(mean) for mean in (diagram.confidence, diagram.accuracy))
     parts = []
-    for name, apart in (("overconfident", signed > noise), ("underconfident", -signed > noise)):
-        run = _worst_run(apart & (diagram.count > 0), np.abs(signed) * diagram.count)
-        if run is not None:
-            inside = slice(run[0], run[1] + 1)
-            mean = float(np.average(np.abs(signed[inside]), weights=diagram.count[inside]))
-            low, high = diagram.edges[run[0]], diagram.edges[run[1] + 1]
+    for name, sign in (("overconfident", 1), ("underconfident", -1)):
+        apart = filled & (_tails(count, said, right, sign) < JOINED)
+        runs = [run for run in _runs(apart) if _stands_out(run, count, said, right, sign)]
+        worst = max(runs, key=lambda run: abs(float((said - right)[run].sum())), default=None)
+        if worst is not None:
+            mean = float((sign * (said - right))[worst].sum() / count[worst].sum())
+            low, high = diagram.edges[worst.start], diagram.edges[worst.stop]
             parts.append(f"{name} by {_points(mean)} points at confidences from {100 * low:.0f} to {100 * high:.0f} %")
-    if not parts:
-        return "In no range of confidence is it further off than chance explains."
-    return f"It is {' and '.join(parts)}."
+    if parts:
+        return f"It is {' and '.join(parts)}."
+    if known_on_the_whole:
+        return "No single range of confidence stands out."
+    return "In no range of confidence is it further off than chance explains."
 
 
-def _worst_run(apart: NDArray[np.bool_], weight: NDArray[np.float64]) -> tuple[int, int] | None:
-    """The run of neighboring bins of one kind that adds most to the ECE: first and last bin."""
-    runs, start = [], None
-    for position, inside in enumerate([*apart.tolist(), False]):
-        if inside and start is None:
-            start = position
-        elif not inside and start is not None:
-            runs.append((start, position - 1))
-            start = None
-    return max(runs, key=lambda run: float(weight[run[0] : run[1] + 1].sum()), default=None)
+def _tails(count: Array, said: Array, right: Array, sign: int) -> Array:
+    """The probability of so few right answers (`sign` 1), or so many (-1), where each is right as often as it says.
+
+    That of at least k of n by the binomial distribution, I_p(k, n - k + 1); for few right answers, of many wrong ones.
+    """
+    from scipy.special import betainc
+
+    size, rate = np.rint(count), np.clip(said / np.maximum(count, 1), 0, 1)
+    hits, rate = (size - np.rint(right), 1 - rate) if sign > 0 else (np.rint(right), rate)
+    return np.asarray(np.where(hits > 0, betainc(np.maximum(hits, 1), size - hits + 1, rate), 1.0))
+
+
+def _stands_out(run: slice, count: Array, said: Array, right: Array, sign: int) -> bool:
+    """Whether a run of bins is off beyond chance, by the tail of its rows together and Bonferroni's correction.
+
+    Many bins are looked at, and of 15 calibrated ones some single bin is beyond its own 95 % limits in half of all
+    tables. The correction is for as many runs as there are bins.
+    """
+    rows, claimed, hits = (np.array([part[run].sum()]) for part in (count, said, right))
+    return bool(_tails(rows, claimed, hits, sign)[0] < ONE_SIDED / np.count_nonzero(count))
+
+
+def _runs(apart: NDArray[np.bool_]) -> list[slice]:
+    """The runs of neighboring bins that are `apart`, each as long as it can be.
+
+    >>> _runs(np.array([True, False, True, True]))
+    [slice(0, 1, None), slice(2, 4, None)]
+    """
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], apart, [False]]).astype(int)))
+    return [slice(int(start), int(stop)) for start, stop in zip(ends[::2], ends[1::2])]
 
 
 def _ood(row: Row, *, explained: bool) -> str:

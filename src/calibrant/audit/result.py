@@ -49,7 +49,8 @@ class AuditResult:
 
     def __repr__(self) -> str:
         """The first findings, in at most four lines."""
-        more = [f"... and {len(self.diagnosis) - 2} more sentences"] if len(self.diagnosis) > 2 else []
+        left = len(self.diagnosis) - 2
+        more = [f"... and {left} more sentence{'' if left == 1 else 's'}"] if left > 0 else []
         told = [textwrap.shorten(sentence, 200, placeholder=" ...") for sentence in self.diagnosis[:2]]
         head = f"Audit of {self.evaluation.system}, {self.evaluation.id.total:,} predictions; print() says all"
         return "\n  ".join([head, *told, *more])
