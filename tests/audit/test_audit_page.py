@@ -72,6 +72,19 @@ def test_it_opens_at_a_tolerated_error_with_a_verdict(path: Path, tmp_path: Path
         assert "75 % of inputs, 100 % of them right" in visit.page.locator("#verdict").text_content()
 
 
+def test_it_does_not_open_where_the_few_surest_answers_happen_to_be_right(tmp_path: Path) -> None:
+    level = np.linspace(1, 0.5, 2000)
+    page = tmp_path / "page.html"
+    for surest, rest, error in ((0, 0, ""), (800, 0, "10")):  # of 2,000 rows: wrong are 20 %, of the surest 8 %
+        wrong = np.arange(2000) % 5 == 0
+        wrong[:surest] = np.arange(surest) % 12 == 0
+        wrong[:60] = rest
+        audit({"confidence": level, "correct": ~wrong}, page=page, resampling=Resampling(resamples=20), remedies=False)
+        with opened(page) as visit:
+            assert visit.page.locator("#error").input_value() == error
+            assert visit.number("coverage") >= (0.4 if error else 0.8)
+
+
 def test_the_verdict_comes_first_and_the_page_has_one_threshold_and_one_thing_to_do(path: Path) -> None:
     with opened(path) as visit:
         page = visit.page

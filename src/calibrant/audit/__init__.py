@@ -31,6 +31,8 @@ from calibrant.audit.sample import Reservoir, Sample
 from calibrant.audit.tables import Table
 from calibrant.evaluation import Evaluation, Resampling, Row, coverage_curves, summarize
 from calibrant.files import writable_file
+from calibrant.metrics import coverage_at_error
+from calibrant.metrics.functional import functional_of
 from calibrant.predictions import Predictions
 from calibrant.report.page import Example, Section, write_page
 
@@ -39,6 +41,8 @@ __all__ = ["ROLES", "AuditResult", "Breakdown", "Progress", "Remedies", "Sample"
 MOST_BINS = 1000
 GOALS = (0.2, 0.1, 0.05, 0.02, 0.01)
 """Errors that may be tolerated: a page opens at the largest that halves the error of all answers."""
+LEAST_COVERAGE = 0.2
+"""A page does not open where fewer are answered: an error that only the surest few reach may be due to chance."""
 Progress = Callable[[float, int], None]
 """Called after every block with the share of the table that was read, from 0 to 1, and the number of rows so far."""
 
@@ -99,7 +103,8 @@ class Audit:
             commands: shown on the page.
             remedies: whether to measure what each remedy would gain, on a sample of at most 50,000 rows.
             tolerated_error: the page opens at the largest coverage with at most this share of wrong answers; by
-                default 20, 10, 5, 2 or 1 %, the largest of these that is at most half of the error of all answers.
+                default 20, 10, 5, 2 or 1 %, the largest of these that is at most half of the error of all answers, or
+                a larger one if that leaves less than a fifth of the inputs.
 
         >>> result = audit([0, 1, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
         >>> result.rows[0].accuracy.estimate
@@ -246,9 +251,16 @@ class _Said:
         """Where the page opens: at the tolerated error, or where nearly everything is answered if errors are rare."""
         if self.tolerated_error is not None:
             return {"tolerated_error": self.tolerated_error}
-        error = 1 - float(evaluation.id.correct @ evaluation.id.weights) / evaluation.id.total
-        goals = [goal for goal in GOALS if goal <= error / 2]
-        return {"tolerated_error": goals[0]} if goals else {"coverage": 0.95 if evaluation.ood else 1.0}
+        outcome = evaluation.id
+        error = 1 - float(outcome.correct @ outcome.weights) / outcome.total
+        halved = [goal for goal in GOALS if goal <= error / 2]
+        if not halved:
+            return {"coverage": 0.95 if evaluation.ood else 1.0}
+        for goal in (halved[0], *(goal for goal in GOALS[::-1] if error / 2 < goal < error)):
+            reached = functional_of(coverage_at_error, outcome.acceptance, outcome.correct, error=goal)
+            if float(reached.value([outcome.weights])) >= LEAST_COVERAGE:
+                return {"tolerated_error": goal}
+        return {"coverage": 0.8}
 
 
 def _lead(evaluation: Evaluation) -> str:
