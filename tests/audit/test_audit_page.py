@@ -72,6 +72,23 @@ def test_it_opens_at_a_tolerated_error_with_a_verdict(path: Path, tmp_path: Path
         assert "75 % of inputs, 100 % of them right" in visit.page.locator("#verdict").text_content()
 
 
+def test_the_verdict_says_whether_outliers_pass_its_threshold(tmp_path: Path) -> None:
+    level = np.linspace(0.5, 1, 400)
+    table = {"confidence": level, "correct": np.arange(400) % 10 < 8}
+    far = {"photographs of the neighborhood, and maps": {"confidence": np.full(50, 0.999)}}
+    far |= {"unsure": {"confidence": np.full(50, 0.3)}}
+    page, how = tmp_path / "page.html", Resampling(resamples=20)
+    audit(table, ood=far, page=page, resampling=how, remedies=False)
+    with opened(page, viewport={"width": 390, "height": 844}) as visit:
+        verdict = visit.page.locator("#verdict").text_content()
+        assert verdict.endswith("This threshold does not keep photographs of the neighborhood, and maps out.")
+        assert ", of unsure none. " in verdict
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    audit(table, ood={"unsure": far["unsure"]}, page=page, resampling=how, remedies=False)
+    with opened(page) as visit:
+        assert visit.page.locator("#verdict").text_content().endswith("Of unsure, none would be answered.")
+
+
 def test_it_does_not_open_where_the_few_surest_answers_happen_to_be_right(tmp_path: Path) -> None:
     level = np.linspace(1, 0.5, 2000)
     page = tmp_path / "page.html"

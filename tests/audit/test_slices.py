@@ -80,6 +80,18 @@ def test_numbers_are_grouped_by_quantiles_and_missing_values_are_a_slice() -> No
     assert max(counts.values()) <= 181
 
 
+def test_groups_of_numbers_are_called_by_what_they_hold() -> None:
+    _, confidence, correct = data(1000)
+    age, day = np.arange(1000) % 50 + 18, 20260101 + np.arange(1000) % 20
+    share = (np.arange(1000) % 40) / 40
+    table = slices({"age": age, "day": day, "share": share}, confidence, correct)
+    names = {column: sorted(one.value for one in table.slices if one.column == column) for column in ("age", "day")}
+    assert names["age"] == ["18 to 27", "28 to 37", "38 to 47", "48 to 57", "58 to 67"]
+    assert names["day"][:2] == ["20260101 to 20260104", "20260105 to 20260108"]
+    first = next(one for one in table.slices if one.value == "0 to 0.175")
+    assert first.count == int((share <= 0.175).sum())
+
+
 def test_small_slices_are_left_out_and_counted() -> None:
     _, confidence, correct = data(100)
     table = slices({"id": [f"row {i}" for i in range(100)], "same": ["x"] * 100}, confidence, correct)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -169,15 +168,20 @@ def _categories(values: NDArray[Any]) -> tuple[list[str], Indices]:
 
 
 def _quantile_groups(values: NDArray[Any], groups: int) -> tuple[list[str], Indices]:
-    """Groups (a, b] between the quantiles, the first with its lower end; equal numbers share a group."""
+    """Groups (a, b] between the quantiles, called by their least and greatest numbers; equal numbers share a group."""
     missing = ~np.isfinite(values)
-    known = values[~missing].astype(np.float64)
+    known = np.sort(values[~missing].astype(np.float64))
     inner = np.unique(np.quantile(known, np.arange(1, groups) / groups, method="inverted_cdf"))
-    inner = inner[inner < known.max()]
-    edges = [known.min(), *inner.tolist(), known.max()]
-    texts = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(edges)]
+    inner = inner[inner < known[-1]]
+    parts = np.split(known, np.searchsorted(known, inner, side="right"))
+    texts = [f"{_number(part[0])} to {_number(part[-1])}" for part in parts]
     place = np.where(missing, len(texts), np.searchsorted(inner, values.astype(np.float64)))
     return [*texts, _MISSING] if missing.any() else texts, place.astype(np.int64)
+
+
+def _number(value: float) -> str:
+    """Whole numbers, such as dates, with all of their digits."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _sentence(judged: list[Slice], small: int, least: int) -> str:

@@ -8,6 +8,12 @@ const ofOutliers = (one) => {
   const [first, ...more] = answered(one), tied = ({ share }) => element("span", { className: "tied", textContent: share });
   return first ? [` Of ${first.name}, `, tied(first), " would be answered", ...more.flatMap((each) => [`, of ${each.name} `, tied(each)]), "."] : [];
 };
+// Outliers that pass as often as inputs do: the sentence before would read as if the threshold were good for them too.
+const passing = (one) => {
+  const kept = at(one.measures.coverage);
+  const names = P.ood.filter((set) => (at(outside(one, set)?.measures.ood_acceptance) ?? 0) >= kept).map(called);
+  return names.length ? [" ", element("b", { textContent: `This threshold does not keep ${listed(names)} out.` })] : [];
+};
 const ARTICLES = { confidence: "a ", trust: "", "selector output": "a " };
 const MEANINGS = { trust: "Trust is the probability that an answer is right when some inputs are outliers, for which no answer is right." };
 const NOTE = $("threshold-note").textContent;
@@ -22,7 +28,7 @@ const verdict = () => {
   else {
     // Every seed has a threshold of its own, so that several are not one rule: they stand below.
     const rule = cuts.length > 1 ? [`${one.name} answers `] : [`Accept answers with ${ARTICLES[one.quantity]}${one.quantity} of at least `, strong(threshold(first)), ": "];
-    parts.push(...rule, strong(kept), ` of ${what}, `, strong(rounded(accuracy)), " of them right", ...limits, "; hand the rest to a person.", ...ofOutliers(one));
+    parts.push(...rule, strong(kept), ` of ${what}, `, strong(rounded(accuracy)), " of them right", ...limits, "; hand the rest to a person.", ...ofOutliers(one), ...passing(one));
   }
   $("verdict").replaceChildren(...parts);
   const beside = visible().slice(1, 2).map((other) => {
