@@ -163,6 +163,28 @@ def test_a_score_of_the_other_class_is_noticed() -> None:
         assert not any("wrong way round" in told for told in fine.diagnosis)
 
 
+def test_a_column_that_never_prefers_the_negative_class_is_no_score_by_its_name() -> None:
+    """The larger of two probabilities, saved without the prediction."""
+    labels, p = forecast(classes=2)
+    said = refused({"y": labels, "prob": p.max(1)})
+    assert "give --score prob --positive CLASS; if it is that of the predicted class, --confidence prob" in said
+    assert audit({"y": labels, "prob": p.max(1)}, columns={"score": "prob"}, resampling=FAST).rows
+    assert audit({"y": labels[:19], "prob": p[:19].max(1)}, resampling=FAST).rows  # few, so it may be so
+    assert audit({"y": labels, "prob": p[:, 1]}, resampling=FAST).rows
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_text_in_another_encoding_is_refused_with_what_to_do(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    rows = "confidence,predicted,label,Straße\n" + "0.9,Käuzchen,Käuzchen,1\n0.8,Katze,Käuzchen,2\n" * 20
+    path.write_text(rows, encoding=encoding)
+    assert "UTF-8 (in Excel, as 'CSV UTF-8')" in refused(path)
+    path.write_text(rows.replace("Straße", "street"), encoding=encoding)
+    assert "UTF-8 (in Excel, as 'CSV UTF-8')" in refused(path)
+    path.write_text(rows, encoding="utf-8")
+    assert audit(path, resampling=FAST).rows[0].accuracy.estimate == 0.5
+
+
 def test_what_looks_misread_is_asked_before_anything_is_said() -> None:
     labels, p = forecast(classes=2)
     assert audit(labels, p[:, 0], resampling=FAST).diagnosis[0].endswith("is it the probability of class 0?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from abc import abstractmethod
@@ -96,6 +97,8 @@ class CsvTable(ArrowTable):
         self.path, self.where, self.stem = path, str(path), path.stem
         with path.open("rb") as file:
             start = file.read(HEAD_BYTES)
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InputError(f"{path} is text in UTF-16; {_AS_UTF8}")
         if b"\0" in start[:4096]:
             raise InputError(f"{path} is not a table that can be read (it holds binary data, not text)")
         lines = start.decode("utf-8-sig", "replace").splitlines()[:20] or [""]
@@ -147,6 +150,8 @@ class CsvTable(ArrowTable):
                 for place in (list(wanted).index(name) for name in wanted if name in self.lists):
                     batch = batch.set_column(place, wanted[place], _parsed(batch.column(place)))
                 for place, name in enumerate(wanted):
+                    if pa.types.is_binary(batch.column(place).type):  # which Arrow takes for other encodings
+                        raise InputError(f"{self.where} has letters in {name!r} that are not in UTF-8; {_AS_UTF8}")
                     if pa.types.is_string(batch.column(place).type):
                         text = pc.replace_substring_regex(batch.column(place), MARKED, r"\1")
                         batch = batch.set_column(place, name, text)
@@ -223,8 +228,13 @@ class FrameTable(ArrowTable):
             raise InputError(f"{self.where} holds values of several kinds in {name!r}; write them alike") from None
 
 
+_AS_UTF8 = "save it in UTF-8 (in Excel, as 'CSV UTF-8')"
+
+
 def broken(where: str, error: Exception) -> InputError:
     """The sentence for a table that cannot be read."""
+    if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8":
+        return InputError(f"{where} has letters that are not in UTF-8; {_AS_UTF8}")
     return InputError(f"{where} is not a table that can be read ({str(error).splitlines()[0].rstrip('.')})")
 
 

@@ -24,6 +24,8 @@ from calibrant.audit.tables import Table, missing
 
 MOST_TRIED = 100
 """Of more columns it is not tried which of them sum to 1."""
+FEWEST_ONE_SIDED = 20
+"""From so many rows on it is doubtful that a score prefers the same class in each."""
 _ODDS = re.compile(r"decision|margin|odds")
 
 
@@ -246,14 +248,18 @@ class ColumnSearch:
         return self._made("score", (name,), positive=positive if positive in labels else None)
 
     def _safe(self, name: str) -> bool:
-        """Whether what was predicted, if anything says so, is the class that `name`, as a score, prefers."""
+        """Whether what was predicted, if anything says so, is the class that `name`, as a score, prefers.
+
+        Without a prediction, whether some score prefers the other class.
+        """
         predicted = self.chosen.get("predicted") or next(iter(self.usual("predicted")), None)
         values, said = self.sample[name], None if predicted is None else self.sample.get(predicted)
         if self.chosen.get("correct") or self.usual("correct") or values.dtype.kind not in "fiu":
             return False
-        if said is None or len(said) != len(values):
-            return True
         half, positive = 50 if self.wishes.percent else 0.5, {self.wishes.positive} - {None} or {"1", "True"}
+        if said is None or len(said) != len(values):
+            one_sided = len(values) >= FEWEST_ONE_SIDED and bool((values >= half).all()) and len(self.labels()) == 2
+            return not one_sided  # else most likely the larger of two probabilities
         likes = np.asarray([class_text(value) in positive for value in said.tolist()])
         return bool(((values == half) | ((values > half) == likes)).all())
 
