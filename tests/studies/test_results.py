@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from calibrant.config.loading import read_yaml
 from calibrant.report.display import save_figure
 from calibrant.studies import STUDIES, Lab, write_claims
+from calibrant.studies.claims import CLAIMS
 from calibrant.studies.records import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +93,16 @@ def test_the_figures_that_are_kept_follow_from_the_records_byte_for_byte(tmp_pat
         drawn = STUDIES[study].figures(STUDIES[study].within(lab))
         save_figure(drawn[file.removesuffix(".png")], tmp_path / file)
         assert (tmp_path / file).read_bytes() == (ROOT / figure).read_bytes(), figure
+
+
+def test_every_claim_that_fails_has_a_cause() -> None:
+    glance = _section((RESULTS / "README.md").read_text(), "Verdicts at a glance")
+    head, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in glance.splitlines() if line[:2] == "| ")
+    keys = {claim.text: claim.key for claim in CLAIMS}
+    causes = read_yaml(RESULTS / "causes.yaml", "causes")
+    failed = [(keys[row[0]], run) for row in rows[1:] for run, cell in zip(head[1:], row[1:]) if cell == "no"]
+    assert failed
+    assert not [(key, run) for key, run in failed if key not in causes and f"{key}@{run}" not in causes]
 
 
 def test_what_is_kept_is_light() -> None:

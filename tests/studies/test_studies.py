@@ -20,7 +20,7 @@ from calibrant.files import RunError
 from calibrant.studies import STUDIES, Lab, open_lab, redraw, reproduce, write_claims
 from calibrant.studies.claims import CLAIMS
 from calibrant.studies.coverage_study import systems
-from calibrant.studies.findings import value
+from calibrant.studies.findings import between, value
 from calibrant.studies.jobs import run_jobs
 from calibrant.studies.plan import load_plan
 from calibrant.studies.planning import trial_jobs
@@ -38,6 +38,7 @@ from calibrant.studies.study import trial
 from calibrant.studies.study_trial import StudyTrial
 from calibrant.studies.tradeoff_study import point
 from calibrant.studies.training_claims import (
+    acceptable_drop,
     accuracy_at_level,
     cbnn_balances,
     no_ood_help,
@@ -380,6 +381,16 @@ def test_ocm_is_compared_with_the_scores_of_the_network_before_it(lab):
         assert finding.estimate.value == pytest.approx(tuned - detectors[name]["auroc:near"]["value"])
         assert np.isfinite(finding.estimate.draws).all()
         assert finding.low == 0
+
+
+def test_the_chosen_lambda_is_judged_by_the_rule_on_test_data(lab):
+    found = list(acceptable_drop(lab))
+    chosen = [pair for pair in (("FNN", "CFNN"), ("BNN", "CBNN")) if lab.chosen(pair[1])]
+    assert len(found) == 2 * len(chosen) > 0
+    for (plain, calibrated), ece, drop in zip(chosen, found[::2], found[1::2], strict=True):
+        assert ece.estimate.value == pytest.approx(between(lab, calibrated, plain, "ece").value)
+        assert drop.estimate.value == pytest.approx(-between(lab, calibrated, plain, "accuracy").value)
+        assert (ece.high, drop.high) == (0, 0.015)
 
 
 def test_the_best_scheme_is_compared_with_the_benchmarks_of_the_paper(lab):

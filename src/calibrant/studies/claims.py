@@ -8,6 +8,7 @@ from calibrant.studies.findings import Claim
 from calibrant.studies.own_claims import OWN_CLAIMS
 
 CLAIMS = (
+    Claim("overconfident", "FNN is overconfident.", training.fnn_overconfident, said="Sec. II-B and Fig. 2"),
     Claim("bnn-ece", "BNN has lower ECE than FNN.", training.bnn_ece, said="Sec. V-B"),
     Claim(
         "bnn-better",
@@ -26,6 +27,12 @@ CLAIMS = (
         "Calibration regularization lowers ECE by 50 % (Bayesian).",
         training.lower_ece_b,
         said="Sec. V-B",
+    ),
+    Claim(
+        "acceptable-drop",
+        "With the chosen lambda CFNN and CBNN have a lower ECE at a drop of accuracy by at most 1.5 points.",
+        training.acceptable_drop,
+        said="appendix B1",
     ),
     Claim("cbnn-ece", "CBNN has lower ECE than CFNN.", training.cbnn_ece, said="Sec. II-D, as an expectation"),
     Claim("lambda-ece", "Increasing lambda lowers ECE.", training.lambda_lowers_ece, said="Sec. V-B, supplement IV-A"),
@@ -55,12 +62,24 @@ CLAIMS = (
         said="appendix B2",
     ),
     Claim(
+        "ocm-confidence",
+        "OCM makes the confidence on outliers low.",
+        training.ocm_lowers_confidence,
+        said="Sec. V-C",
+    ),
+    Claim(
         "ocm-scores",
         "OCM outperforms the MaxLogit and Energy scores in OOD detection.",
         training.ocm_beats_scores,
         said="Sec. III-B, as the conclusion of Choi et al. 2023",
     ),
-    Claim("ocm-costs", "OCM costs ID calibration.", training.ocm_costs, said="Sec. I-C and IV"),
+    Claim("ocm-costs", "OCM costs ID calibration.", training.ocm_costs, said="Sec. I-B, I-C and IV"),
+    Claim(
+        "ocm-conservative",
+        "OCM makes networks underconfident.",
+        training.ocm_conservative,
+        said="Sec. I-B, as excessively conservative",
+    ),
     Claim(
         "accuracy-at-level",
         "At any given level of OOD detection BNN-OCM is more accurate than FNN-OCM.",

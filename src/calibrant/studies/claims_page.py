@@ -63,7 +63,8 @@ matter, not the training.
 
 The paper's words are read as follows: "nearly 1" is above {NEARLY_ONE:g}, "about 99 %" above 98 %; "stable",
 "robust", "similar" and "hardly changes" mean within {100 * HARDLY:g} points, "does not help" by less than 1 point;
-"below 50 %" is the mean over the coverages below 50 %.
+"below 50 %" is the mean over the coverages below 50 %; the confidence on outliers is "low" if fewer than half of
+them, and fewer than before, have one in the upper half of the bins.
 
 OOD detection below full coverage is among the accepted inputs. It is also high where most outliers are accepted, if
 with little confidence, so the number of accepted outliers stands beside it. Three statements of the paper are not

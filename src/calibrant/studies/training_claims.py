@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from calibrant.studies.binned_estimates import overconfidence, share_above
 from calibrant.studies.estimates import Estimate
 from calibrant.studies.findings import HARDLY, NEARLY_ONE, Finding, between, named, spread, value
 from calibrant.studies.lab import Lab
@@ -19,6 +20,11 @@ from calibrant.studies.tradeoff_study import point
 def _families(lab: Lab) -> list[tuple[str, str]]:
     """Schemes without and with the regularizer, where the plan runs both."""
     return [pair for pair in FAMILIES if len(within_plan(lab, pair)) == 2]
+
+
+def fnn_overconfident(lab: Lab) -> Iterator[Finding]:
+    """FNN is more confident than right."""
+    yield Finding("mean confidence less accuracy, FNN", overconfidence(lab, trial(lab, "FNN")), low=0)
 
 
 def bnn_ece(lab: Lab) -> Iterator[Finding]:
@@ -46,6 +52,15 @@ def lower_ece_b(lab: Lab) -> Iterator[Finding]:
     yield _reduction(lab, "CBNN", "BNN", 0.5)
 
 
+def acceptable_drop(lab: Lab) -> Iterator[Finding]:
+    """With the chosen lambda the ECE is lower, and the accuracy by no more than the rule allows on validation data."""
+    for plain, calibrated in _families(lab):
+        if lab.chosen(calibrated):
+            yield Finding(f"ECE, {calibrated} less {plain}", between(lab, calibrated, plain, "ece"), high=0)
+            drop, most = between(lab, plain, calibrated, "accuracy"), lab.settings.calibration.max_accuracy_drop
+            yield Finding(f"accuracy, {plain} less {calibrated}", drop, high=most)
+
+
 def no_ood_help(lab: Lab) -> Iterator[Finding]:
     """Regularization does not help OOD detection: by no more than a point."""
     for plain, calibrated in _families(lab):
@@ -67,6 +82,18 @@ def ocm_gains(lab: Lab) -> Iterator[Finding]:
         yield Finding(f"OOD detection, {base}-OCM less {base}", gain, low=0)
 
 
+def ocm_lowers_confidence(lab: Lab) -> Iterator[Finding]:
+    """With OCM fewer outliers, and fewer than half of them, have a confidence in the upper half of its bins."""
+    first = lab.settings.report.bins // 2
+    for base in within_plan(lab, BASES):
+        tuned, plain = trial(lab, f"{base}-OCM"), trial(lab, base)
+        ood = first_ood(lab, plain)
+        share = share_above(lab, tuned, ood, first)
+        about = f"outliers with a confidence above {100 * first / lab.settings.report.bins:.0f} %, {base}-OCM"
+        yield Finding(about, share, high=0.5, unit="%")
+        yield Finding(f"{about} less {base}", share - share_above(lab, plain, ood, first), high=0)
+
+
 def ocm_beats_scores(lab: Lab) -> Iterator[Finding]:
     """The confidence of FNN-OCM tells outliers apart better than MaxLogit and Energy of FNN do.
 
@@ -84,6 +111,13 @@ def ocm_costs(lab: Lab) -> Iterator[Finding]:
     """OCM costs ID calibration."""
     for base in within_plan(lab, BASES):
         yield Finding(f"ECE, {base}-OCM less {base}", between(lab, f"{base}-OCM", base, "ece"), low=0)
+
+
+def ocm_conservative(lab: Lab) -> Iterator[Finding]:
+    """After OCM networks are less confident than right."""
+    for base in within_plan(lab, BASES):
+        found = overconfidence(lab, trial(lab, f"{base}-OCM"))
+        yield Finding(f"mean confidence less accuracy, {base}-OCM", found, high=0)
 
 
 def accuracy_at_level(lab: Lab) -> Iterator[Finding]:
