@@ -14,6 +14,7 @@ from calibrant.config.loading import read_yaml
 from calibrant.report.display import save_figure
 from calibrant.studies import STUDIES, Lab, write_claims
 from calibrant.studies.claims import CLAIMS
+from calibrant.studies.plan import BASES
 from calibrant.studies.records import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +94,13 @@ def test_the_figures_that_are_kept_follow_from_the_records_byte_for_byte(tmp_pat
         drawn = STUDIES[study].figures(STUDIES[study].within(lab))
         save_figure(drawn[file.removesuffix(".png")], tmp_path / file)
         assert (tmp_path / file).read_bytes() == (ROOT / figure).read_bytes(), figure
+
+
+def test_a_run_without_some_schemes_is_named_where_verdicts_begin() -> None:
+    head = (RESULTS / "README.md").read_text().partition("\n| claim |")[0]
+    for folder in LABS:
+        some = set(Lab.load(folder).plan.schemes) < set(BASES)
+        assert (f"`{folder.name}` has " in head) == some
 
 
 def test_every_claim_that_fails_has_a_cause() -> None:

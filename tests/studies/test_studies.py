@@ -22,8 +22,10 @@ from calibrant.studies.claims import CLAIMS
 from calibrant.studies.coverage_study import systems
 from calibrant.studies.findings import between, value
 from calibrant.studies.jobs import run_jobs
+from calibrant.studies.own_claims import beats_baselines
 from calibrant.studies.plan import load_plan
 from calibrant.studies.planning import trial_jobs
+from calibrant.studies.posteriors_study import one_network_each
 from calibrant.studies.registry import pick
 from calibrant.studies.reproduction import run
 from calibrant.studies.selective_claims import (
@@ -250,6 +252,7 @@ def test_a_run_of_some_schemes_is_judged_by_those(lab, tmp_path):
     assert "| FNN-OCM |" in head
     assert "| SCBNN-OCM, half accepted |" in head
     assert "BNN |" not in head.replace("CBNN |", "")
+    assert "Of the base schemes, `tiny` has FNN and CBNN alone" in text.partition("\n| claim |")[0]
     assert [finding.what for finding in ocm_costs(some)] == ["ECE, FNN-OCM less FNN", "ECE, CBNN-OCM less CBNN"]
     assert not list(no_ood_help(some))
 
@@ -257,6 +260,7 @@ def test_a_run_of_some_schemes_is_judged_by_those(lab, tmp_path):
 def test_accepted_outliers_stand_beside_detection_among_the_accepted(lab):
     counted = [*bayesian_selectors(lab), *robust_to_eta(lab), *at_seventy(lab)]
     counted += [*best_of_all(lab), *selection_improves_detection(lab)]
+    assert {bool(one.outliers) for one in beats_baselines(lab) if "whole system" in one.what} == {True}
     assert {bool(one.outliers) for one in counted if "OOD detection" in one.what} == {True}
     assert not any(one.outliers for one in counted if "OOD detection" not in one.what)
     size = lab.record(trial(lab, "FNN"))["sizes"]["near"]
@@ -386,7 +390,7 @@ def test_ocm_is_compared_with_the_scores_of_the_network_before_it(lab):
 def test_the_chosen_lambda_is_judged_by_the_rule_on_test_data(lab):
     found = list(acceptable_drop(lab))
     chosen = [pair for pair in (("FNN", "CFNN"), ("BNN", "CBNN")) if lab.chosen(pair[1])]
-    assert len(found) == 2 * len(chosen) > 0
+    assert len(found) == 2 * len(chosen)
     for (plain, calibrated), ece, drop in zip(chosen, found[::2], found[1::2], strict=True):
         assert ece.estimate.value == pytest.approx(between(lab, calibrated, plain, "ece").value)
         assert drop.estimate.value == pytest.approx(-between(lab, calibrated, plain, "accuracy").value)
@@ -412,6 +416,12 @@ def test_selective_calibration_is_compared_with_selective_classification(lab):
         )
         assert finding.estimate.value == pytest.approx(ours - other)
         assert (finding.low, finding.high) == (-math.inf, 0)
+
+
+def test_differences_of_posteriors_stay_within_what_is_possible(lab):
+    found = list(one_network_each(lab))
+    assert len(found) == 2
+    assert {finding.estimate.bounds for finding in found} == {(-1.0, 1.0)}
 
 
 def test_the_page_of_claims_has_every_verdict_at_a_glance(lab, tmp_path):

@@ -13,6 +13,7 @@ from calibrant.files import write_bytes
 from calibrant.studies.claims import CLAIMS
 from calibrant.studies.findings import HARDLY, NEARLY_ONE, Claim, Finding, Verdict, overall, verdicts
 from calibrant.studies.lab import Lab, MissingRecord
+from calibrant.studies.plan import BASES
 from calibrant.studies.run_sections import folded, run_section
 from calibrant.studies.study_table import Cell, StudyTable
 
@@ -115,7 +116,18 @@ def _glance(labs: Mapping[str, Lab], judged: Mapping[str, Mapping[str, _Judged]]
             one = judged[claim.key].get(name)
             row[name] = _WORDS[one.overall] if one else ""
         rows.append(row)
-    return f"{_GLANCE}\n{StudyTable(rows).markdown()}"
+    return f"{_GLANCE}{_some_schemes(labs)}\n{StudyTable(rows).markdown()}"
+
+
+def _some_schemes(labs: Mapping[str, Lab]) -> str:
+    """Which runs have not all base schemes, so that a claim about more is judged by those."""
+    told = [
+        f"\nOf the base schemes, `{name}` has {' and '.join(lab.plan.schemes)} alone, and what is built on them; claims"
+        " about more are judged by those.\n"
+        for name, lab in labs.items()
+        if set(lab.plan.schemes) < set(BASES)
+    ]
+    return "".join(told)
 
 
 def _claim(claim: Claim, labs: Mapping[str, Lab], judged: Mapping[str, _Judged], causes: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.metrics import DeclaredMeasure, Interval
 from calibrant.metrics.declarations import catalogue
-from calibrant.studies.estimates import Estimate
+from calibrant.studies.estimates import Estimate, bounds_of
 from calibrant.studies.findings import Finding
 from calibrant.studies.lab import Lab, combine
 from calibrant.studies.planning import Needs
@@ -46,7 +46,7 @@ def posterior_trials(lab: Lab) -> dict[tuple[str, str], StudyTrial]:
 def estimate(lab: Lab, one: StudyTrial, measure: str, coverage: float = 1.0) -> Estimate:
     """`measure` of a trial of this study, over the seeds that it is trained with."""
     own = of_seeds(lab, one.scheme)
-    return combine([own.at(each, coverage)["measures"][measure] for each in own.each_seed(one)])
+    return combine([own.at(each, coverage)["measures"][measure] for each in own.each_seed(one)], bounds_of(measure))
 
 
 def _needs(lab: Lab) -> Needs:

@@ -88,6 +88,7 @@ def histogram_grid(
     """Confidence histograms of "test" and the one OOD set, a panel a system, all to one scale."""
     rows = -(-len(histograms) // columns)
     figure, axes = _figure(rows, columns, (2.4, 2.0))
+    figure.set_layout_engine("constrained", wspace=0.06)  # keeps "100 %" apart from the "0 %" of the next panel
     flat, top = axes.ravel(), 0.0
     for ax, (name, found) in zip(flat, histograms.items()):
         shares = {key: np.array(counts) / sum(counts) for key, counts in found.items()}
