@@ -59,6 +59,7 @@ TITLES = {
     "ECE, 10 %": "ECE, 10 % outliers",
     "accepted of 900": "accepted of 900 held-out-domains",
     "accepted of 10,000 CIFAR-100": "accepted of 10000 cifar100",
+    "of 10,000 Fashion-MNIST": "accepted of 10000 fashion-mnist",
     "of 5,000 letters": "accepted of 5000 letters",
 }
 
