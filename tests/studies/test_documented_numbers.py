@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from calibrant.studies import Lab
+from calibrant.studies.study_trial import StudyTrial
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="the source distribution holds no results")
@@ -207,7 +210,27 @@ def on_trust() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("document", "statements"), [("README.md", on_the_front_page), ("docs/trust.md", on_trust)])
+def on_reproducing() -> list[str]:
+    """The same of what docs/reproduce.md says of choices of lambda and of validation data."""
+    plain, fifth, half = Lab.load(RESULTS / "cifar10").choice("CBNN")["validation"][:3]
+    costs = [f"{100 * (plain['accuracy'] - one['accuracy']):.1f}" for one in (fifth, half)]
+    network = Lab.load(RESULTS / "cifar100")
+    held_out = network.record(StudyTrial("FNN"))["validation"]
+    other, _, *rest = network.choice("CBNN")["validation"]
+    drops = [100 * (other["accuracy"] - one["accuracy"]) for one in rest]
+    return [
+        f"0.2 costs {costs[0]} points of validation accuracy, 0.5 already {costs[1]}",
+        f"ECE ({100 * plain['ece']:.1f} % without, {100 * fifth['ece']:.1f} % at 0.2)",
+        f"FNN is right in {100 * held_out['accuracy']:.1f} % of the validation images with an ECE of"
+        f" {100 * held_out['ece']:.1f} %",
+        f"(0.5 costs {drops[0]:.1f} points of validation accuracy, 1 costs {drops[1]:.0f})",
+    ]
+
+
+STATEMENTS = [("README.md", on_the_front_page), ("docs/trust.md", on_trust), ("docs/reproduce.md", on_reproducing)]
+
+
+@pytest.mark.parametrize(("document", "statements"), STATEMENTS)
 def test_the_numbers_in_sentences_are_measured(document: str, statements: Callable[[], list[str]]) -> None:
     text = " ".join((ROOT / document).read_text().replace("*", "").split())
     assert not [statement for statement in statements() if statement not in text]
