@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import calibrant
-from calibrant import slots
+from calibrant import InputError, slots
 
 SOURCE = Path(calibrant.__file__).parent
 
@@ -74,6 +75,42 @@ def test_what_is_registered_from_outside_is_known_by_its_name() -> None:
 def test_mistakes_get_a_sentence(call, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "options", "sentence"),
+    [
+        ("posterior", "deep_ensemble", {"size": 2.5}, "option size must be a whole number, not 2.5"),
+        ("posterior", "deep_ensemble", {"size": True}, "option size must be a whole number, not True"),
+        ("posterior", "deep_ensemble", {"fresh": 3}, "option fresh must be true or false, not 3"),
+        ("posterior", "swag", {"iterates": {}}, "option iterates must be a whole number, not {}"),
+        ("posterior", "mc_dropout", {"rate": "often"}, "option rate must be a number or null, not 'often'"),
+        ("posterior", "ivon", {"init_std": [0.1]}, r"option init_std must be a number or null, not \[0.1\]"),
+        (
+            "posterior",
+            "mean_field",
+            {"prior_mean": "start"},
+            "option prior_mean must be a number or 'init', not 'start'",
+        ),
+        ("posterior", "mean_field", {"bayesian": "head"}, "option bayesian can be given in Python only, not 'head'"),
+        ("detector", "density", {"max_points": "all"}, "option max_points must be a whole number, not 'all'"),
+        ("regularizer", "mmce", {"width": None}, "option width must be a number, not None"),
+        ("calibrator", "auto", {"candidates": 3}, "option candidates must be a text, not 3"),
+    ],
+)
+def test_an_option_of_the_wrong_type_gets_a_sentence(kind: str, name: str, options, sentence: str) -> None:
+    given = [nn.Linear(3, 2)] if kind == "posterior" else []
+    with pytest.raises(InputError, match=f"^{kind} {name}: {sentence}$"):
+        slots.build(kind, name, options, *given)
+
+
+def test_options_of_the_right_type_are_taken() -> None:
+    # What YAML reads as a text, as -o posterior.options.weight_decay=1e-4 does, is a number where one is wanted.
+    assert slots.build("posterior", "ivon", {"ess": "1e4", "weight_decay": "1e-4"}, nn.Linear(3, 2)).ess == 10_000.0
+    everywhere = slots.build("posterior", "mean_field", {"bayesian": lambda name, owner: True}, nn.LayerNorm(3))
+    assert len(everywhere.rho) == 2
+    assert slots.build("detector", "svm", {"components": "auto"}).components == "auto"
+    assert slots.build("calibrator", "auto", {"candidates": ["temperature"]}).candidates == ("temperature",)
 
 
 @pytest.mark.usefixtures("clean")

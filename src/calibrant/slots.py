@@ -15,17 +15,19 @@ May import: nothing of ours.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from calibrant import InputError
 
@@ -132,7 +134,7 @@ def lookup(kind: str, name: str) -> Any:
 
 
 def build(kind: str, name: str, options: Mapping[str, Any] | None = None, *given: Any, **more: Any) -> Any:
-    """The `kind` called `name`, made with `options`, which are checked against its signature first.
+    """The `kind` called `name`, made with `options`, which are checked against its signature and its types first.
 
     `given` and `more` are arguments that the caller adds; options must not repeat them.
     """
@@ -142,6 +144,9 @@ def build(kind: str, name: str, options: Mapping[str, Any] | None = None, *given
         if option not in legal:
             listing = f"it has {', '.join(legal)}" if legal else "it has none"
             raise InputError(f"{kind} {name} has no option {option!r}; {listing}")
+    types = _types_of(item)
+    for option, value in chosen.items():
+        chosen[option] = _of_type(types.get(option, Any), value, f"{kind} {name}: option {option}")
     return item(*given, **chosen, **more)
 
 
@@ -158,6 +163,53 @@ def options_of(kind: str, name: str) -> dict[str, Any]:
         for option, parameter in signature.parameters.items()
         if parameter.kind in keywords and parameter.default is not inspect.Parameter.empty
     }
+
+
+def _types_of(item: Any) -> dict[str, Any]:
+    """The annotations of what `options_of` lists, of base classes too; those that cannot be resolved are left out."""
+    classes = reversed(inspect.getmro(item)) if inspect.isclass(item) else ()
+    makers = [vars(base)["__init__"] for base in classes if "__init__" in vars(base)] or [item]
+    found: dict[str, Any] = {}
+    for maker in makers:
+        with contextlib.suppress(Exception):  # a plugin may annotate with what it imports for type checkers alone
+            found |= get_type_hints(maker)
+    return found
+
+
+_SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def _of_type(wanted: Any, value: Any, what: str) -> Any:
+    """`value`, which settings may hold, as the annotation `wanted` has it; refused where that admits nothing like it.
+
+    A number that YAML reads as a text, such as 1e-4, is one. Only plain values are looked at.
+    """
+    choices = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
+    if not isinstance(value, (bool, int, float, str, list, dict, NoneType)) or any(
+        _admits(choice, value) for choice in choices
+    ):
+        return value
+    if isinstance(value, str) and float in choices:
+        with contextlib.suppress(ValueError):
+            return float(value)
+    known = [_SCALARS[choice] for choice in choices if choice in _SCALARS]
+    known += [repr(legal) for choice in choices if get_origin(choice) is Literal for legal in get_args(choice)]
+    known += ["null"] * (NoneType in choices)
+    remedy = f"must be {' or '.join(known)}" if known else "can be given in Python only"
+    raise InputError(f"{what} {remedy}, not {value!r}")
+
+
+def _admits(wanted: Any, value: Any) -> bool:
+    origin = get_origin(wanted) or wanted
+    if origin is Literal:
+        return value in get_args(wanted)
+    if inspect.isclass(origin) and issubclass(origin, Collection) and origin is not str:
+        return isinstance(value, list if origin is tuple else origin)
+    if wanted in (int, float):
+        return isinstance(value, (int, wanted)) and not isinstance(value, bool)
+    if wanted in _SCALARS or wanted is NoneType:
+        return isinstance(value, wanted)
+    return origin is not Callable
 
 
 def name_of(kind: str, item: Any) -> str | None:
