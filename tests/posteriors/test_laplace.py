@@ -209,6 +209,23 @@ def test_what_cannot_be_fitted_is_refused_in_one_sentence() -> None:
         Laplace(network()).finish([])
 
 
+def test_a_last_layer_without_weights_of_its_own_is_refused() -> None:
+    tied = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    tied[2].weight = tied[0].weight
+    with pytest.raises(ValueError, match="the layer '2' shares a parameter with '0', so it cannot be drawn by itself"):
+        Laplace(tied)
+    tied[2].weight = nn.Parameter(tied[0].weight.detach().clone())
+    assert Laplace(tied).sample(2)(torch.randn(5, 4)).shape == (2, 5, 4)
+    normed = nn.Sequential(nn.Linear(4, 4), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+    with pytest.raises(ValueError, match="the layer '1' computes its weight from other parameters"):
+        Laplace(normed)
+    nn.utils.parametrize.remove_parametrizations(normed[1], "weight")
+    q = Laplace(normed)
+    q.finish([torch.randn(20, 4)])
+    logits = q.sample(2)(torch.randn(5, 4))
+    assert not torch.equal(logits[0], logits[1])
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("classes", [1, 3])
 def test_saved_and_exported_it_decides_the_same(tmp_path: Path, classes: int) -> None:

@@ -72,6 +72,7 @@ class Laplace(Deterministic):
             raise InputError(f"hessian must be full, kronecker or null, not {hessian!r}")
         self.prior_precision = None if prior_precision is None else checks.positive("prior_precision", prior_precision)
         self._layer = _last_linear(self.module, layer)
+        self._check_weights()
         weights = self._weights()
         self.hessian = hessian or ("full" if weights.numel() <= FULL else "kronecker")
         sizes = [weights.numel()] if self.hessian == "full" else list(weights.shape)
@@ -149,6 +150,22 @@ class Laplace(Deterministic):
         phi = phi if linear.bias is None else F.pad(phi, (0, 1), value=1.0)
         spread = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
         return phi, spread[:, -linear.out_features :, -linear.out_features :]  # one logit: of the second class
+
+    def _check_weights(self) -> None:
+        """Refuse a last layer without weights of its own, in whose place members could not put theirs."""
+        linear = self._linear()
+        if "weight" not in linear._parameters:
+            raise InputError(
+                f"the layer {self._layer!r} computes its weight from other parameters, so it cannot be drawn; make it"
+                " an ordinary one first: torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"
+            )
+        own = {id(parameter) for parameter in linear.parameters()}
+        for name, other in self.module.named_modules():
+            if other is not linear and any(id(parameter) in own for parameter in other.parameters(recurse=False)):
+                raise InputError(
+                    f"the layer {self._layer!r} shares a parameter with {name!r}, so it cannot be drawn by itself; give"
+                    " it one of its own first: layer.weight = nn.Parameter(layer.weight.detach().clone())"
+                )
 
     def _linear(self) -> nn.Linear:
         linear = self.module.get_submodule(self._layer)
