@@ -76,6 +76,8 @@ def test_several_networks_stack_with_their_buffers() -> None:
     torch.testing.assert_close(Ensemble.stack(tied)(tokens), torch.stack([net(tokens) for net in tied]))
     with pytest.raises(ValueError, match="one architecture"):
         Ensemble.stack([nn.Linear(2, 2), nn.Linear(3, 2)])
+    with pytest.raises(ValueError, match="one architecture: their parameters differ in name, shape or type"):
+        Ensemble.stack([nn.Linear(2, 2), nn.Linear(2, 2).double()])
     with pytest.raises(ValueError, match="modules is empty"):
         Ensemble.stack([])
 

@@ -11,6 +11,7 @@ from modules import convolutional, examples
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributions import Normal, kl_divergence
+from torch.overrides import TorchFunctionMode
 
 from calibrant.posteriors.mean_field import MeanField
 from calibrant.posteriors.reparametrization import gaussian_kl
@@ -379,3 +380,31 @@ def test_the_default_deviation_follows_the_scale_of_each_tensor() -> None:
     scale = layer.weight.detach().square().mean().sqrt()
     torch.testing.assert_close(deviations["weight"], (0.1 * scale).expand(40, 50), rtol=1e-5, atol=0)
     torch.testing.assert_close(deviations["bias"], torch.full((40,), 0.001), rtol=1e-5, atol=0)
+
+
+class WithoutDoubles(TorchFunctionMode):
+    """As on a device that has no float64, from which tensors have to be fetched first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[torch.Tensor] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.double and all(args[0] is not tensor for tensor in self.fetched):
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        result = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.cpu:
+            self.fetched.append(result)
+        return result
+
+
+def test_the_default_deviation_asks_no_device_for_float64() -> None:
+    layer = nn.Linear(3, 2)
+    with WithoutDoubles():
+        deviations = MeanField(layer).standard_deviations()
+    assert torch.equal(deviations["weight"], MeanField(layer).standard_deviations()["weight"])
+
+
+def test_a_negative_seed_is_refused_when_members_are_asked_for() -> None:
+    with pytest.raises(ValueError, match="seed must be at least 0, not -1"):
+        MeanField(nn.Linear(3, 2)).sample(2, seed=-1)

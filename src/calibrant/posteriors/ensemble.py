@@ -76,8 +76,9 @@ class Ensemble(nn.Module):
         modules = [usable(module) for module in modules]
         # Not the state dict, which lists tied weights twice and leaves out buffers that are not persistent.
         states = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
-        if any({n: t.shape for n, t in s.items()} != {n: t.shape for n, t in states[0].items()} for s in states):
-            raise InputError("modules must be of one architecture: their parameters differ in name or shape")
+        kinds = [{name: (tensor.shape, tensor.dtype) for name, tensor in state.items()} for state in states]
+        if any(kind != kinds[0] for kind in kinds):
+            raise InputError("modules must be of one architecture: their parameters differ in name, shape or type")
         differing = [name for name, own in states[0].items() if any(not own.equal(s[name]) for s in states[1:])]
         stacked = {name: torch.stack([state[name].detach() for state in states]) for name in differing}
         return cls(copy.deepcopy(modules[0]), StoredMembers(stacked, len(modules)))

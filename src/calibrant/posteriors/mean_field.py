@@ -185,8 +185,8 @@ def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
 
 def _relative_std(parameter: Tensor) -> float:
     """A tenth of the root mean square of the entries, at least 0.001: biases may be zero."""
-    size = max(parameter.numel(), 1)
-    return max(0.1 * float(parameter.detach().double().norm()) / math.sqrt(size), 0.001)
+    size, entries = max(parameter.numel(), 1), parameter.detach().cpu().double()  # which not every device has
+    return max(0.1 * float(entries.norm()) / math.sqrt(size), 0.001)
 
 
 def _prior_key(name: str) -> str:

@@ -103,6 +103,7 @@ class PosteriorMembers(Members):
 
     def __init__(self, std: dict[str, Tensor], count: int, seed: int) -> None:
         super().__init__(list(std), count)
+        member_generator(seed, 0)  # refuses a seed now rather than when members are drawn
         self.std, self.seed = _frozen(std), seed
 
     def weights(self, k: int, module: nn.Module) -> dict[str, Tensor]:
@@ -151,6 +152,8 @@ def check_count(n: int) -> None:
 
 def member_generator(seed: int, k: int, purpose: str = "") -> torch.Generator:
     """The source of what is random in member `k` of the ensemble with `seed`, on the CPU."""
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, not {seed}")
     state = np.random.SeedSequence([seed, k, *purpose.encode()]).generate_state(1, np.uint64)
     return torch.Generator("cpu").manual_seed(int(state[0] >> np.uint64(1)))
 
