@@ -234,6 +234,30 @@ def test_copies_and_state_dicts_round_trip() -> None:
     assert torch.equal(other.eval()(x), expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draw_does_what_functional_call_does_without_its_cost(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = examples()[kind]
+    q, drawn = MeanField(module, init_std=0.1, fuse=False), []
+    monkeypatch.setattr("calibrant.posteriors.mean_field.functional_call", None)
+    with monkeypatch.context() as patched:
+        patched.setattr("calibrant.posteriors.substitution.Substitution.__call__", lambda _, tensors, *__: tensors)
+        torch.manual_seed(1)
+        drawn.append(q(x))
+    torch.manual_seed(1)
+    assert torch.equal(q(x), torch.func.functional_call(module, drawn[0], (x,)))
+
+
+def test_a_layer_that_took_the_place_of_another_is_drawn() -> None:
+    q, x = MeanField(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), init_std=0.1), torch.ones(5, 4)
+    q(x)
+    q.module[1] = nn.Linear(8, 3)
+    nn.init.zeros_(q.module[1].weight)
+    q.rho["0/weight"].data.fill_(-100.0)
+    q.rho["0/bias"].data.fill_(-100.0)
+    assert not torch.equal(q(x), q(x))
+    assert torch.equal(q.module[1].weight, torch.zeros(3, 8)), "which holds its means again"
+
+
 def test_the_same_seed_gives_the_same_bytes_and_no_other_state_is_used() -> None:
     q, x = MeanField(nn.Linear(100, 100)), torch.randn(3, 100)
     torch.manual_seed(5)

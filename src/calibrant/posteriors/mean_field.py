@@ -1,8 +1,8 @@
 """q(theta): a Gaussian with diagonal covariance over the parameters of any module.
 
 The module keeps its parameters, which become the means; beside each one that is Bayesian stands a log variance rho.
-A forward pass draws theta = mean + exp(rho / 2) * noise and runs the module on it by `torch.func.functional_call`, so
-no layer has to be replaced and none has to be known.
+A forward pass draws theta = mean + exp(rho / 2) * noise and runs the module with it in place of its parameters, so no
+layer has to be replaced and none has to be known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -24,6 +23,7 @@ from calibrant.posteriors.base import Posterior, TrainingContext
 from calibrant.posteriors.ensemble import Ensemble
 from calibrant.posteriors.members import PosteriorMembers, parameter_key
 from calibrant.posteriors.reparametrization import draw_all, gaussian_kl
+from calibrant.posteriors.substitution import Substitution
 from calibrant.slots import register
 
 Predicate = Callable[[str, nn.Module], bool]
@@ -84,6 +84,8 @@ class MeanField(Posterior):
         self.fuse = fuse
         self.rho = nn.ParameterDict()
         self._names = _chosen(module, bayesian)
+        self._paths = [name.split(".") for name in self._names]
+        self._rho_paths = [[parameter_key(name)] for name in self._names]
         parameters = dict(module.named_parameters())
         for name in self._names:
             std = _relative_std(parameters[name]) if self.init_std is None else self.init_std
@@ -93,14 +95,21 @@ class MeanField(Posterior):
             for name in self._names:
                 self.register_buffer(_prior_key(name), parameters[name].detach().clone())
         self._kl_of_draw: tuple[Tensor, list[int], list[Any]] | None = None
+        self._place: Substitution | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's output at one draw of theta, as it is; a batch that is a mapping is passed by name."""
         args, kwargs = called_with(self.module, args, kwargs)
-        theta, kl = draw_all(self._means(), self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
+        means = self._means()
+        theta, kl = draw_all(means, self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
         if kl is not None and kl.requires_grad:
             self._kl_of_draw = kl, self._versions(), [tensor.grad_fn for tensor in theta]
-        return functional_call(self.module, dict(zip(self._names, theta)), args, kwargs)
+        drawn = dict(zip(self._names, theta))
+        if torch.compiler.is_compiling():
+            return functional_call(self.module, drawn, args, kwargs)
+        if self._place is None or not self._place.replaces(dict(zip(self._names, means))):
+            self._place = Substitution(self.module, self._names)
+        return self._place(drawn, args, kwargs)
 
     def kl(self) -> Tensor:
         """KL(q || prior), the exact closed form, summed over all Bayesian parameters as they are now.
@@ -150,10 +159,10 @@ class MeanField(Posterior):
         return f"bayesian={size}, prior_mean={self.prior_mean}, prior_std={self.prior_std:.4g}"
 
     def _means(self) -> list[Tensor]:
-        return [attrgetter(name)(self.module) for name in self._names]  # under `functional_call` no nn.Parameter
+        return [_parameter_at(self.module, path) for path in self._paths]  # under `functional_call` no nn.Parameter
 
     def _rhos(self) -> list[Tensor]:
-        return [self.rho[parameter_key(name)] for name in self._names]
+        return [_parameter_at(self.rho, path) for path in self._rho_paths]
 
     def _prior_means(self) -> list[Tensor | float]:
         if self.prior_mean == "init":
@@ -165,8 +174,8 @@ class MeanField(Posterior):
         return [tensor._version for tensor in (*self._means(), *self._rhos())]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the last draw's KL: its graph can neither be copied nor sent."""
-        return {**self.__dict__, "_kl_of_draw": None}
+        """Without the last draw's KL, whose graph can neither be copied nor sent, and the places in this module."""
+        return {**self.__dict__, "_kl_of_draw": None, "_place": None}
 
 
 def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
@@ -181,6 +190,16 @@ def _chosen(module: nn.Module, bayesian: Predicate) -> list[str]:
     if not names:
         raise InputError("bayesian leaves no parameter of module to be Bayesian: relax it, or use the module as it is")
     return names
+
+
+def _parameter_at(module: nn.Module, path: list[str]) -> Tensor:
+    """The parameter at a path, without the search of `getattr`, which small networks notice at every step."""
+    *owners, name = path
+    tables: Any = module
+    for owner in owners:
+        tables = tables._modules[owner]
+    tensor: Tensor = tables._parameters[name]
+    return tensor
 
 
 def _relative_std(parameter: Tensor) -> float:

@@ -29,6 +29,10 @@ class Substitution:
             for table in (part._parameters, part._buffers):
                 self._places += [(table, key, wanted[id(t)]) for key, t in table.items() if id(t) in wanted]
 
+    def replaces(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether `tensors`, by name, are in the places now: not so where a part of the module was exchanged since."""
+        return all(table.get(key) is tensors[name] for table, key, name in self._places)
+
     def __call__(self, tensors: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The output of the module for `args` and `kwargs`."""
         if tensors and torch.compiler.is_compiling():  # which knows that function
