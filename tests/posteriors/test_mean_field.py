@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from calibrant.posteriors.mean_field import MeanField
 from calibrant.posteriors.reparametrization import gaussian_kl
@@ -256,6 +257,31 @@ def test_a_layer_that_took_the_place_of_another_is_drawn() -> None:
     q.rho["0/bias"].data.fill_(-100.0)
     assert not torch.equal(q(x), q(x))
     assert torch.equal(q.module[1].weight, torch.zeros(3, 8)), "which holds its means again"
+
+
+class Recomputing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.gradient_checkpointing = nn.Linear(4, 4), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.gradient_checkpointing and self.training:
+            output: torch.Tensor = checkpoint(self.layer, x, use_reentrant=False)
+            return output
+        return self.layer(x)
+
+
+def test_layers_that_would_be_recomputed_without_the_draw_are_refused() -> None:
+    module, x = nn.Sequential(Recomputing(), nn.Tanh(), nn.Linear(4, 2)), torch.randn(3, 4)
+    q = MeanField(module)
+    q(x).sum().backward()
+    module[0].gradient_checkpointing = True
+    with pytest.raises(ValueError, match=r"turn it off, as model\.gradient_checkpointing_disable"):
+        q(x)
+    with torch.no_grad():
+        q(x)
+    q.eval()(x).sum().backward()
+    assert q.sample(2)(x).shape == (2, 3, 2)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_no_other_state_is_used() -> None:

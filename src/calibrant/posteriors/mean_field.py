@@ -29,6 +29,7 @@ from calibrant.slots import register
 Predicate = Callable[[str, nn.Module], bool]
 
 _NORMALIZATION = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+_CHECKPOINTING = ("gradient_checkpointing", "grad_checkpointing")  # of transformers, and of timm
 
 
 def not_normalization(name: str, module: nn.Module) -> bool:
@@ -94,12 +95,18 @@ class MeanField(Posterior):
         if self.prior_mean == "init":
             for name in self._names:
                 self.register_buffer(_prior_key(name), parameters[name].detach().clone())
+        self._recomputing = [(p, name) for p in module.modules() for name in _CHECKPOINTING if hasattr(p, name)]
         self._kl_of_draw: tuple[Tensor, list[int], list[Any]] | None = None
         self._place: Substitution | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's output at one draw of theta, as it is; a batch that is a mapping is passed by name."""
         args, kwargs = called_with(self.module, args, kwargs)
+        if torch.is_grad_enabled() and any(p.training and getattr(p, name) for p, name in self._recomputing):
+            raise InputError(
+                "module recomputes layers in the backward pass (gradient checkpointing), which would run them on the"
+                " means of q instead of the draw; turn it off, as model.gradient_checkpointing_disable() does"
+            )
         means = self._means()
         theta, kl = draw_all(means, self._rhos(), self._prior_means(), self.prior_std, fuse=self.fuse)
         if kl is not None and kl.requires_grad:
