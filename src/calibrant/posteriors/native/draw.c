@@ -76,7 +76,7 @@ static void fill_normals(float *restrict out, Lanes *restrict lanes) {
 
 typedef struct {
     float *theta, *to_mean, *to_rho;
-    const float *mean, *rho, *grad, *centre;
+    const float *mean, *rho, *grad, *center;
     float shift, prior_rho, weight;
     uint64_t seed;
     double *sums;
@@ -89,9 +89,9 @@ static float draw_block(const Job *job, size_t at, size_t count, const float *re
     const float *restrict mean = job->mean + at, *restrict rho = job->rho + at;
     float shift = job->shift, prior_rho = job->prior_rho, precision = exponential(-prior_rho);
     if (count < BLOCK) memset(terms, 0, sizeof terms);
-    if (job->centre) {
-        const float *restrict centre = job->centre + at;
-        for (size_t i = 0; i < count; i++) terms[i] = (mean[i] - centre[i]) * (mean[i] - centre[i]);
+    if (job->center) {
+        const float *restrict center = job->center + at;
+        for (size_t i = 0; i < count; i++) terms[i] = (mean[i] - center[i]) * (mean[i] - center[i]);
     } else
         for (size_t i = 0; i < count; i++) terms[i] = (mean[i] - shift) * (mean[i] - shift);
     for (size_t i = 0; i < count; i++) {
@@ -129,9 +129,9 @@ static void differentiate_block(const Job *job, size_t at, size_t count) {
     }
     if (!job->to_mean) return;
     float *restrict to_mean = job->to_mean + at;
-    if (job->centre) {
-        const float *restrict centre = job->centre + at;
-        for (size_t i = 0; i < count; i++) to_mean[i] = grad[i] + pull * (mean[i] - centre[i]);
+    if (job->center) {
+        const float *restrict center = job->center + at;
+        for (size_t i = 0; i < count; i++) to_mean[i] = grad[i] + pull * (mean[i] - center[i]);
     } else
         for (size_t i = 0; i < count; i++) to_mean[i] = grad[i] + pull * (mean[i] - shift);
 }
@@ -141,11 +141,11 @@ static void differentiate_chunk(void *shared, size_t chunk, size_t at, size_t en
     for (; at < end; at += BLOCK) differentiate_block(shared, at, end - at < BLOCK ? end - at : BLOCK);
 }
 
-/* Fills theta (n) and returns KL, or NaN without memory. The prior's mean is centre (n), or where that is NULL the
+/* Fills theta (n) and returns KL, or NaN without memory. The prior's mean is center (n), or where that is NULL the
    number shift. */
-double calibrant_draw(float *theta, const float *mean, const float *rho, size_t n, uint64_t seed, const float *centre,
+double calibrant_draw(float *theta, const float *mean, const float *rho, size_t n, uint64_t seed, const float *center,
                       float shift, float prior_rho, unsigned threads, Parallel parallel) {
-    Job job = {.theta = theta, .mean = mean, .rho = rho, .centre = centre, .shift = shift, .prior_rho = prior_rho};
+    Job job = {.theta = theta, .mean = mean, .rho = rho, .center = center, .shift = shift, .prior_rho = prior_rho};
     double twice_kl = 0;
     job.seed = seed;
     job.sums = malloc((chunks_of(n) + 1) * sizeof(double));
@@ -158,10 +158,10 @@ double calibrant_draw(float *theta, const float *mean, const float *rho, size_t 
 
 /* Fills to_mean, unless it is NULL, and to_rho (n) from grad = dL/dtheta (n) and weight = dL/dKL. */
 void calibrant_draw_backward(float *to_mean, float *to_rho, const float *grad, float weight, const float *theta,
-                             const float *mean, const float *rho, size_t n, const float *centre, float shift,
+                             const float *mean, const float *rho, size_t n, const float *center, float shift,
                              float prior_rho, unsigned threads, Parallel parallel) {
     Job job = {.theta = (float *)theta, .to_mean = to_mean, .to_rho = to_rho, .mean = mean, .rho = rho, .grad = grad};
-    job.centre = centre;
+    job.center = center;
     job.shift = shift;
     job.prior_rho = prior_rho;
     job.weight = weight;
