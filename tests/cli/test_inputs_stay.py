@@ -1,4 +1,4 @@
-"""No command writes over a file that it reads, under whatever name."""
+"""No command writes over a file that it reads, under whatever name, nor over a device or a pipe."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from commands import Caller, call
 
 from calibrant.audit import audit
 from calibrant.deploy import Backbone, Predictor
+from calibrant.files import write_bytes
 from calibrant.posteriors.ensemble import Ensemble
 
 __all__ = ["call"]
@@ -52,3 +53,20 @@ def test_a_prediction_leaves_its_input_alone(call: Caller, tmp_path: Path, spec:
     source = spec.format(folder)
     assert "in.csv would be" in call.refused("predict", tmp_path / "model", source, "--out", folder / "in.csv")
     assert (folder / "in.csv").read_text() == "a,b,c\n1,2,3\n"
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_device_or_a_pipe_is_not_replaced(call: Caller, table: Path, linked: bool) -> None:
+    """Root could lose /dev/null to a rename."""
+    pipe = table.with_name("pipe")
+    os.mkfifo(pipe)
+    out = table.with_name("page.html") if linked else pipe
+    if linked:
+        out.symlink_to(pipe)
+    refused = f"{out.name} is a device or a pipe, which is not written to; name another output file"
+    assert refused in call.refused("audit", table, "--out", out)
+    assert refused in call.refused("audit", table, "--write-calibrator", out)
+    with pytest.raises(ValueError, match="is a device or a pipe"):
+        write_bytes(out, b"x")
+    assert pipe.is_fifo()
+    assert out.is_symlink() == linked

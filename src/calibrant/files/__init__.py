@@ -40,8 +40,9 @@ def whole(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """An empty file beside `path`, or a `folder`, to be filled, which takes the name `path` if all goes well.
 
     Until then, and if anything fails, what was at `path` stays there, and of the new one nothing is left. What a killed
-    process left of writing `path` is removed first.
+    process left of writing `path` is removed first. A device or a pipe is never replaced.
     """
+    _refuse_special(path)
     leftovers.clear(path)
     with leftovers.temporary(path, folder=folder) as temporary:
         yield temporary
@@ -63,6 +64,12 @@ def _take_the_place(new: Path, target: Path) -> None:
             old.rename(target)
             raise
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse what is neither a file nor a folder, which the rename would remove: whoever may, such as root, loses it."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is a device or a pipe, which is not written to; name another output file")
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> str:
@@ -216,6 +223,7 @@ def writable_file(path: Path, inputs: Iterable[str | Path] = ()) -> Path:
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file in it")
+    _refuse_special(path)
     for read in inputs:
         with contextlib.suppress(OSError):  # one of them is not there
             if path.samefile(read):
