@@ -3,7 +3,8 @@
 Inputs are damaged copies of the files in `corpus/`, drawn by Hypothesis and, where atheris is installed, bred by it
 from the code that they reach. A reader may return a result or raise one of our sentences. Another exception, more
 memory than `--memory`, or an input that takes more than `--hang` seconds of the processor or sleeps that long, is a
-failure: the input is kept, and its path is printed. A slow machine makes none.
+failure: the input is kept, and its path is printed. A slow machine makes none, and tries as many inputs: `--seconds`
+are those of the processor that are spent on inputs, in equal parts for every reader.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import resource
 import shutil
@@ -58,14 +60,21 @@ class Count:
 
 
 class Trial:
-    """Gives one reader one input after the other, and keeps the count in a file that outlives a crash."""
+    """Gives one reader one input after the other, and keeps the count in a file that outlives a crash.
+
+    The process ends with the first input after it has used the processor for `until` seconds.
+    """
 
     def __init__(self, reader: Reader, folder: Path, failures: Path) -> None:
         self.reader, self.folder, self.failures = reader, folder, failures
         self.input, self.counted = folder / f"input{reader.suffix}", folder / "count.json"
         self.count = Count(**json.loads(self.counted.read_text())) if self.counted.exists() else Count()
+        self.until = math.inf
 
     def __call__(self, content: bytes) -> None:
+        if time.process_time() > self.until:
+            self.save()
+            os._exit(0)
         self.input.write_bytes(content)
         self.count.calls += 1
         began = time.process_time()
@@ -103,9 +112,8 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__} at {place}"
 
 
-def draw(trial: Callable[[bytes], None], seeds: list[bytes], seconds: float, seed: int) -> None:
-    """Inputs drawn by Hypothesis, until the time is up."""
-    until = time.monotonic() + seconds
+def draw(trial: Callable[[bytes], None], seeds: list[bytes], seed: int, rounds: int = sys.maxsize) -> None:
+    """Inputs drawn by Hypothesis, a hundred per round."""
     either = st.tuples(st.sampled_from(seeds), st.sampled_from(seeds), st.integers(0, 2**64))
     damaged = either.map(lambda three: mutate(three[0], Random(three[2]), also=three[1]))
 
@@ -115,15 +123,13 @@ def draw(trial: Callable[[bytes], None], seeds: list[bytes], seconds: float, see
     )  # fmt: skip
     @hypothesis.given(st.one_of(damaged, damaged, damaged, st.binary(max_size=300), st.text().map(str.encode)))
     def some(content: bytes) -> None:
-        if time.monotonic() < until:
-            trial(content)
+        trial(content)
 
-    while time.monotonic() < until:
-        hypothesis.seed(seed)(some)()
-        seed += 1
+    for number in range(rounds):
+        hypothesis.seed(seed + number)(some)()
 
 
-def breed(trial: Trial, seeds: list[bytes], seconds: float, seed: int) -> None:
+def breed(trial: Trial, seeds: list[bytes], seed: int) -> None:
     """Inputs bred by atheris from those that reach new code; ends the process."""
     corpus = trial.folder / "bred"
     if not corpus.exists():
@@ -134,7 +140,7 @@ def breed(trial: Trial, seeds: list[bytes], seconds: float, seed: int) -> None:
     def altered(content: bytes, limit: int, number: int) -> bytes:
         return mutate(content, Random(number))[:limit]
 
-    options = [f"-max_total_time={max(1, round(seconds))}", f"-seed={seed + 1}", "-max_len=200000", "-rss_limit_mb=0"]
+    options = [f"-seed={seed + 1}", "-max_len=200000", "-rss_limit_mb=0"]
     # Who waits for this process ends what hangs; libFuzzer's own limit takes a busy machine for a hang.
     options += ["-timeout=100000", "-verbosity=0", "-print_final_stats=0", f"-artifact_prefix={trial.folder}/"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], trial, custom_mutator=altered)
@@ -144,7 +150,7 @@ def breed(trial: Trial, seeds: list[bytes], seconds: float, seed: int) -> None:
         trial.save()
 
 
-ENGINES: dict[str, Callable[[Any, list[bytes], float, int], None]] = {
+ENGINES: dict[str, Callable[[Any, list[bytes], int], None]] = {
     "hypothesis": draw,
     **({"atheris": breed} if atheris else {}),
 }
@@ -152,27 +158,33 @@ ENGINES: dict[str, Callable[[Any, list[bytes], float, int], None]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one input: bytes of memory beyond what the modules need, and seconds."""
+    """Of one input: bytes of memory beyond what the modules need, and seconds of the processor."""
 
     memory: int
     hang: float
 
 
 def spend(reader: Reader, engine: str, seconds: float, seed: int, failures: Path, limits: Limits) -> Count:
-    """Fuzz `reader` in processes of their own; one that crashes or hangs is replaced."""
+    """Fuzz `reader` for `seconds` of the processor, in processes of their own; one that crashes or hangs is replaced."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
-        folder, until = Path(name), time.monotonic() + seconds
-        while time.monotonic() < until:
-            left = until - time.monotonic()
-            pid = os.fork()
+        folder, left = Path(name), seconds
+        while left > 0:
+            before, pid = _used_by_children(), os.fork()
             if pid == 0:
                 _child(Trial(reader, folder, failures), engine, left, seed, limits)
             ended = wait(pid, folder / f"input{reader.suffix}", limits.hang)
-            trial = Trial(reader, folder, failures)
-            if ended is not None:
-                trial.keep(ended, (folder / "printed.txt").read_text(errors="replace")[-3000:])
+            if ended is None:
+                break
+            Trial(reader, folder, failures).keep(ended, (folder / "printed.txt").read_text(errors="replace")[-3000:])
+            left -= _used_by_children() - before
             seed += 1000
         return Trial(reader, folder, failures).count
+
+
+def _used_by_children() -> float:
+    """The seconds of the processor that all processes have used that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits) -> None:
@@ -186,9 +198,10 @@ def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits)
     warnings.simplefilter("ignore")
     code = 1
     for path in trial.reader.seeds:
-        trial.reader.read(Path(shutil.copy(path, trial.input)))  # what is imported late does not count as a hang
+        trial.reader.read(Path(shutil.copy(path, trial.input)))  # what is imported late does not count
+    trial.until = time.process_time() + seconds
     try:
-        ENGINES[engine](trial, [path.read_bytes() for path in trial.reader.seeds], seconds, seed)
+        ENGINES[engine](trial, [path.read_bytes() for path in trial.reader.seeds], seed)
         code = 0
     except SystemExit as error:  # as atheris ends
         code = int(error.code or 0)
@@ -201,7 +214,7 @@ def _child(trial: Trial, engine: str, seconds: float, seed: int, limits: Limits)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readers", nargs="*", metavar="READER", help=f"of {', '.join(READERS)}; default: all")
-    parser.add_argument("--seconds", type=float, default=300, help="in all")
+    parser.add_argument("--seconds", type=float, default=300, help="of the processor, in all")
     parser.add_argument("--hang", type=float, default=20, help="seconds of the processor per input")
     parser.add_argument("--memory", type=float, default=1.0, help="GB that one input may take")
     parser.add_argument("--seed", type=int, default=0)
@@ -228,7 +241,7 @@ def _all(options: argparse.Namespace) -> int:
     if atheris is None:
         print("atheris is not installed: inputs are drawn by Hypothesis alone")
     options.failures.mkdir(parents=True, exist_ok=True)
-    draw(lambda content: None, [b"{}"], 0.1, 0)  # Hypothesis prepares its tables once, before processes are forked
+    draw(lambda content: None, [b"{}"], 0, rounds=1)  # Hypothesis prepares its tables once, before processes are forked
     share, limits = options.seconds / len(wanted) / len(ENGINES), Limits(round(options.memory * 2**30), options.hang)
     total = Count()
     for reader in wanted:
