@@ -60,6 +60,16 @@ def test_npz_member_without_npy(tmp_path, how):
         how(npz(tmp_path / "d.npz", "inputs", HEADER.format(False, "(3, 2)"), bytes(48)))
 
 
+@pytest.mark.parametrize("how", [read, stream, audit])
+def test_npz_member_whose_name_is_no_text(tmp_path, how):
+    """Found by fuzzing: the name is marked as UTF-8, which it is not."""
+    path = tmp_path / "d.npz"
+    npz(path, "inputs\u00e9.npy", HEADER.format(False, "(3, 2)"), bytes(48))
+    path.write_bytes(path.read_bytes().replace("inputs\u00e9".encode(), b"inputs\xb8\xb8"))
+    with pytest.raises(InputError, match="is not a whole NPZ file"):
+        how(str(path))
+
+
 @pytest.mark.parametrize("how", [read, stream])
 def test_npz_that_unpacks_a_thousand_fold(tmp_path, how, monkeypatch):
     monkeypatch.setattr("calibrant.files.packing.WHOLE_BYTES", 2**20)

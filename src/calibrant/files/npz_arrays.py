@@ -23,6 +23,8 @@ from calibrant.files.packing import check_packing
 BLOCK_BYTES = 2**26
 WHOLE_BYTES = 2**30
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What Python's reader of zip files raises for damaged ones; of names that are no text, the last.
+_BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, UnicodeDecodeError)
 # What NumPy's reader of headers is known to raise for damaged ones.
 _UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, SyntaxError, RecursionError, MemoryError, TokenError)
 
@@ -40,7 +42,7 @@ def open_npz(path: str | Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; check the path") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except _BROKEN_ZIP as error:
         raise InputError(f"{path} is not a whole NPZ file ({error}); write it again with numpy.savez") from None
 
 
