@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from commands import Caller, call
 
 from calibrant.config.loading import load_settings
@@ -26,6 +27,18 @@ def test_a_result_that_is_no_mapping_is_refused(tmp_path: Path, summary: object)
     (stage.path / "result.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
     with pytest.raises(RunError, match="was altered"):
         stage.result  # noqa: B018
+
+
+@pytest.mark.parametrize("files", [3, "text", [], None, {}, {"model.safetensors": None}, {"model.safetensors": 3}])
+def test_a_result_without_the_checksums_of_its_files_is_refused(tmp_path: Path, files: object) -> None:
+    stage = StoredStage(tmp_path, "fit", {"a": 1})
+    stage.finish({"loss": 0.5}, {"model.safetensors": {"w": torch.zeros(2)}}, [{"epoch": 1}])
+    record = {"key": stage.key, "summary": {"loss": 0.5}, "files": files}
+    (stage.path / "result.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
+    with pytest.raises(RunError, match="was altered"):
+        stage.tensors("model.safetensors")
+    with pytest.raises(RunError, match="was altered"):
+        stage.rows()
 
 
 @pytest.mark.parametrize("content", [{}, {"serial": "1"}, {"serial": 1, "sha256": 2, "values": {}}, {"serial": [1]}])
@@ -52,6 +65,18 @@ GOOD = {"schemes": ["FNN"], "command": "calibrant train"}
 SEEDS = ["3", '"x"', "[null]", "[1e400]", "[]", "[true]", "[0.5]", "null"]
 RECORDS = ["{}", "[]", "3", '{"schemes": ["FNN"]}', '{"schemes": [3], "command": ""}',
            '{"schemes": [], "command": "", "products": 3}', '{"schemes": [], "command": 3}']  # fmt: skip
+ELSEWHERE = ["../../elsewhere", "..", "/etc/x", "a\\b", "a\0b", "", " "]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_system_whose_name_leads_out_of_the_run_is_refused(call: Caller, tmp_path: Path, name: str) -> None:
+    """Looking for its predictor would remove what a killed process left there."""
+    run, outside = tmp_path / "run", tmp_path / ".elsewhere.0123abcd.tmp"
+    (run / "predictors").mkdir(parents=True)
+    outside.touch()
+    (run / "run.json").write_text(json.dumps({**GOOD, "products": [name]}))
+    assert "run.json was altered" in call.refused("predict", run, "embedded", "--out", tmp_path / "p.csv")
+    assert outside.exists()
 
 
 @pytest.mark.parametrize("content", [*RECORDS, *(f'{json.dumps(GOOD)[:-1]}, "seeds": {seeds}}}' for seeds in SEEDS)])

@@ -60,7 +60,7 @@ class Run:
         elsewhere = "start the run again in another folder"
         record = read_entries(self.root / RECORD, {"schemes": list, "command": str}, elsewhere)
         names, seeds = [record["schemes"], record.get("products", [])], record.get("seeds", [0])
-        whole = all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in names)
+        whole = all(isinstance(one, list) and all(_is_name(name) for name in one) for one in names)
         if not whole or not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
             raise RunError(f"{self.root / RECORD} was altered (its schemes or seeds are none); {elsewhere}")
         return record
@@ -162,6 +162,11 @@ def _file_name(system: Scheme | str) -> str:
     return str(system).replace(" ", "")
 
 
+def _is_name(system: Any) -> bool:
+    """Whether it names a file or folder in the run, and none elsewhere."""
+    return isinstance(system, str) and not set(system) & set("/\\\0") and _file_name(system) not in ("", ".", "..")
+
+
 def _fixed(settings: Settings) -> dict[str, Any]:
     """What a run cannot change on resume: all but where it is computed and how it is drawn."""
     counted = identity(settings)
@@ -172,7 +177,8 @@ def open_runs(path: str | Path) -> list[Run]:
     """The run in `path`, or those in its folders seed-0, seed-1, ..."""
     root = Path(path)
     if not root.is_dir():
-        raise InputError(f"{root} does not exist; give the folder that `calibrant train --out` or the demo made")
+        verb = "is no folder" if root.exists() else "does not exist"
+        raise InputError(f"{root} {verb}; give the folder that `calibrant train --out` or the demo made")
     inner = [Run(folder) for folder in sorted(root.glob("seed-*")) if Run(folder).exists]
     if not inner:
         _ = Run(root).record

@@ -95,10 +95,7 @@ class StoredStage:
     @property
     def result(self) -> dict[str, Any]:
         """The summary that `finish` wrote."""
-        summary = self._record().get("summary")
-        if not isinstance(summary, dict):
-            raise RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
-        return dict(summary)
+        return dict(self._record()["summary"])
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[None]:
@@ -132,20 +129,32 @@ class StoredStage:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors that the finished stage wrote to the file `name`, checked against their checksum."""
-        return read_tensors(self.path / name, self._record()["files"].get(name))
+        return read_tensors(self.path / name, self._checksum(name))
 
     def rows(self) -> list[dict[str, float]]:
         """One row per epoch."""
-        return read_csv(self.path / METRICS, self._record()["files"].get(METRICS))
+        return read_csv(self.path / METRICS, self._checksum(METRICS))
+
+    def _checksum(self, name: str) -> str:
+        """That of the file `name`; every file that a stage wrote has one."""
+        sha256 = self._record()["files"].get(name)
+        if not isinstance(sha256, str):
+            raise self._altered()
+        return sha256
 
     def _record(self) -> dict[str, Any]:
+        """What `finish` wrote; that of 0.1.0 has no checksum of its own."""
         record = read_json(self.path / "result.json")
         own = record.pop("checksum", None) if isinstance(record, dict) else None
-        if own is not None and own != checksum(record):
-            raise RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
-        if not isinstance(record, dict) or not {"key", "summary", "files"} <= set(record) or record["key"] != self.key:
-            raise RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
+        if not isinstance(record, dict) or (own is not None and own != checksum(record)):
+            raise self._altered()
+        mappings = (record.get("summary"), record.get("files"))
+        if record.get("key") != self.key or not all(isinstance(one, dict) for one in mappings):
+            raise self._altered()
         return record
+
+    def _altered(self) -> RunError:
+        return RunError(f"{self.path / 'result.json'} was altered; delete its folder to make it anew")
 
     def _sweep(self) -> None:
         """Remove the temporary files of a process that was killed while it wrote."""
