@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from torch import Tensor
 
-from calibrant.selective import Certificate, ConfidenceSelector, Promise, Selector, Training
-from calibrant.selective.certificate import certify_promise, examples_needed
+from calibrant.selective import Certificate, ConfidenceSelector, Promise, Selector, Threshold, Training
+from calibrant.selective.certificate import _first, certify_promise, examples_needed
 from calibrant.selective.thresholds import threshold_for_coverage
 
 
@@ -208,6 +208,22 @@ def test_sentences() -> None:
 def test_the_fewest_examples_that_can_show_anything(limit: float, level: float) -> None:
     least = examples_needed(limit, level)
     assert (1 - limit) ** least <= level < (1 - limit) ** (least - 1)
+
+
+def test_of_few_examples_half_are_enough_to_start_with() -> None:
+    """With 45 right answers of 45 an error of 5 % can be certified, with half that error rate only beyond 100."""
+    grid = [Threshold(0.5, n / 100, n / 100, n, 100) for n in range(1, 101)]
+    assert examples_needed(0.05, 0.1) == 45
+    assert _first(grid, 100, Promise(0.05, 0.1, None, 0.1)) == 49  # of 50 examples
+    assert _first(grid, 80, Promise(0.05, 0.1, None, 0.1)) == 56  # of 45.6 of 80
+
+
+def test_nothing_counted_is_no_coverage() -> None:
+    made = Certificate(0.05, 0.1, 0.7, 0.1, "digits")
+    assert not made
+    assert math.isnan(made.coverage)
+    counts = (made.accepted, made.total, made.errors, made.outliers_accepted, made.outliers_total)
+    assert counts == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("threshold", [None, 0.25, math.inf, -math.inf])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from calibrant.selective import ConfidenceSelector, Selector, Threshold, Training
 from calibrant.selective.guarantees import (
@@ -18,6 +18,8 @@ from calibrant.selective.guarantees import (
     certify,
     clopper_pearson_lower,
     clopper_pearson_upper,
+    first_index,
+    starting_places,
 )
 
 
@@ -69,6 +71,41 @@ def test_calibration_bound_covers_and_tightens():
     assert widths[2] < 0.03
 
 
+def bound_written_out(confidence, correct, level, bins):
+    """The sum in the docstring: quantiles of beta distributions, Hoeffding's inequality, a linear program."""
+    n, side, gaps, shares = len(confidence), level / (20 * bins), [], []
+    for b in range(bins):
+        low, high = b / bins, (b + 1) / bins
+        inside = ((confidence > low) & (confidence <= high)) | ((b == 0) & (confidence == 0))
+        count, right = int(inside.sum()), int(correct[inside].sum())
+        shares.append(
+            (beta.ppf(side, count, n - count + 1) if count else 0, beta.ppf(1 - side, count + 1, n - count))
+        )
+        if not count:
+            gaps.append(1.0)
+            continue
+        worst = beta.ppf(8 * side, right, count - right + 1) if right else 0
+        best = beta.ppf(1 - 8 * side, right + 1, count - right) if right < count else 1
+        mean, slack = confidence[inside].mean(), (high - low) * math.sqrt(math.log(1 / side) / (2 * count))
+        gaps.append(max(best - max(low, mean - slack), min(high, mean + slack) - worst))
+    return -linprog(-np.array(gaps), A_eq=np.ones((1, bins)), b_eq=[1], bounds=shares).fun
+
+
+@pytest.mark.parametrize(("n", "bins"), [(60, 12), (400, 4), (3000, 10), (5, 10)])
+@pytest.mark.parametrize("level", [0.1, 0.01])
+def test_calibration_bound_is_its_formula(n, bins, level):
+    """Few examples per bin and many, so that Hoeffding's intervals end at the edges of a bin and within it."""
+    random = np.random.default_rng(n)
+    confidence = np.concatenate([[0.0, 1.0], random.random(n - 2)])
+    correct = (random.random(n) < 0.5).astype(float)  # overconfident in high bins, underconfident in low ones
+    others = np.concatenate([np.ones(n), np.zeros(50)])
+    found = calibration_bound(
+        others, np.concatenate([correct, np.ones(50)]), level,
+        confidence=np.concatenate([confidence, np.full(50, 0.5)]), bins=bins,
+    )  # fmt: skip
+    assert found == pytest.approx(bound_written_out(confidence, correct, level, bins), abs=1e-9)
+
+
 def test_no_accepted_example_proves_nothing():
     assert calibration_bound(np.zeros(5), np.ones(5), 0.1, confidence=np.ones(5), bins=10) == 1
     assert clopper_pearson_upper(0, 0, 0.1) == 1
@@ -77,6 +114,45 @@ def test_no_accepted_example_proves_nothing():
 def test_binned_error_by_hand():
     confidence, correct = np.array([0.0, 0.1, 0.1, 1.0]), np.array([0.0, 1.0, 0.0, 0.0])
     assert binned_error(confidence, correct, 10) == pytest.approx((0.8 + 1.0) / 4)
+
+
+def test_a_confidence_just_above_one_is_in_the_last_bin():
+    confidence = np.array([1 + 1e-9, 0.95])
+    assert binned_error(confidence, np.array([0.0, 1.0]), 10) == pytest.approx((1 - 0.05) / 2)
+
+
+def test_the_smallest_coverage_alone_can_be_certified():
+    gate, correct = torch.linspace(1, 0, 1000), (torch.arange(1000) < 200).float()
+    grid = [Threshold(float(gate[k - 1]), k / 1000, k / 1000, k, 1000) for k in (200, 1000)]
+    found = certify(gate, gate, correct, grid, alpha=0.1, delta=0.1)
+    assert (found.threshold, found.accepted) == (grid[0].value, 200)
+
+
+def test_sequences_start_evenly_from_the_first_place_to_the_last():
+    assert starting_places(3, 21, 4) == [3, 8, 14, 20]
+    assert starting_places(3, 21, 1) == [3]
+    assert starting_places(0, 5, 50) == [0, 1, 2, 3, 4]
+    assert starting_places(20, 21, 4) == [20]
+
+
+@pytest.mark.parametrize(("alpha", "delta"), [(0.05, 0.1), (0.1, 0.05), (0.3, 0.2), (0.01, 0.1)])
+def test_testing_starts_where_half_the_error_rate_would_be_certified(alpha, delta):
+    """Not after more than a tenth more examples than the fewest from which on this holds at every number."""
+
+    def enough(n):
+        return clopper_pearson_upper(math.ceil(n * alpha / 2), n, delta) <= alpha
+
+    total = 3000
+    grid = [Threshold(0.5, n / total, n / total, n, total) for n in range(1, total + 1)]
+    needed = first_index(grid, total, alpha, delta) + 1
+    first, always = (next(n for n in range(1, total) if test(n)) for test in
+                     (enough, lambda n: all(map(enough, range(n, 2 * n)))))  # fmt: skip
+    assert enough(needed)
+    assert first <= needed <= 1.1 * always + 1
+
+
+def test_of_a_single_example_testing_starts_at_the_first_threshold():
+    assert first_index([Threshold(0.5, 1.0, 1.0, 1, 1)] * 3, 1, 0.1, 0.1) == 0
 
 
 def test_the_search_stops_at_the_first_failure():
