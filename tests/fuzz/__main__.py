@@ -165,7 +165,7 @@ class Limits:
 
 
 def spend(reader: Reader, engine: str, seconds: float, seed: int, failures: Path, limits: Limits) -> Count:
-    """Fuzz `reader` for `seconds` of the processor, in processes of their own; one that crashes or hangs is replaced."""
+    """Fuzz `reader` for `seconds` of the processor, in processes of their own; one that dies or hangs is replaced."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         folder, left = Path(name), seconds
         while left > 0:

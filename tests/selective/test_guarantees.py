@@ -78,9 +78,7 @@ def bound_written_out(confidence, correct, level, bins):
         low, high = b / bins, (b + 1) / bins
         inside = ((confidence > low) & (confidence <= high)) | ((b == 0) & (confidence == 0))
         count, right = int(inside.sum()), int(correct[inside].sum())
-        shares.append(
-            (beta.ppf(side, count, n - count + 1) if count else 0, beta.ppf(1 - side, count + 1, n - count))
-        )
+        shares.append((beta.ppf(side, count, n - count + 1) if count else 0, beta.ppf(1 - side, count + 1, n - count)))
         if not count:
             gaps.append(1.0)
             continue

@@ -67,7 +67,7 @@ def _take_the_place(new: Path, target: Path) -> None:
 
 
 def _refuse_special(path: Path) -> None:
-    """Refuse what is neither a file nor a folder, which the rename would remove: whoever may, such as root, loses it."""
+    """Refuse what is neither a file nor a folder: a rename would remove it, as root may do with /dev/null."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path} is a device or a pipe, which is not written to; name another output file")
 
