@@ -75,12 +75,30 @@ def test_the_version(call: Caller) -> None:
         (GateFailed("ece 0.12 is above 0.05"), "ece 0.12 is above 0.05", 3),
         (DivergedError("training diverged"), "training diverged", 4),
         (KeyError("k"), "unexpected KeyError: 'k'", 1),
+        (
+            UnicodeEncodeError("utf-8", "caf\udce9.png", 3, 4, "surrogates not allowed"),
+            "a name holds what is no text",
+            2,
+        ),
+        (
+            UnicodeEncodeError("ascii", "caf\u00e9", 3, 4, "ordinal not in range(128)"),
+            "unexpected UnicodeEncodeError",
+            1,
+        ),
     ],
 )
 def test_errors_become_a_sentence_and_a_code(error: BaseException, sentence: str, code: int) -> None:
     found = explain(error)
     assert found[0].startswith(sentence)
     assert found[1] == code
+
+
+def test_an_argument_that_is_no_text_is_refused_before_the_work(call: Caller, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.csv")
+    (tmp_path / name).write_text("confidence,correct\n0.5,1\n")
+    refused = call.refused("audit", tmp_path / name, "--out", tmp_path / "page.html")
+    assert "caf\\udce9.csv' is no text in UTF-8; rename the file" in refused
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])

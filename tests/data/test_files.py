@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -84,6 +85,17 @@ def test_streamed_folder(tmp_path: Path) -> None:
     (tmp_path / "b" / "k.png").write_bytes(encoded(1, size=(9, 9)))
     with pytest.raises(DataError, match=r"k\.png is 9 x 9"):
         list(iter_batches(str(tmp_path), 6))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.png", b"caf\xe9/0.png"])
+def test_names_that_are_no_text_are_refused_before_images_are_read(tmp_path: Path, name: bytes) -> None:
+    """They could be read, but neither printed nor written to a table of predictions."""
+    path = tmp_path / "photos" / os.fsdecode(name)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no image")
+    for read in (open_source, lambda spec: list(iter_batches(spec))):
+        with pytest.raises(DataError, match=r"a name that is no UTF-8 text; rename it"):
+            read(f"folder:{tmp_path / 'photos'}?size=4")
 
 
 def test_bad_folders(tmp_path: Path) -> None:

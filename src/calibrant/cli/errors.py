@@ -19,12 +19,12 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
 from calibrant import InputError, __version__, install_line
-from calibrant.files import DivergedError
+from calibrant.files import DivergedError, is_text
 from calibrant.runs.failures import UnexpectedError, is_expected
 from calibrant.slots import PluginError
 
@@ -79,6 +79,7 @@ def run(app: Callable[..., Any]) -> NoReturn:
     warnings.showwarning = _one_line
     sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
     try:
+        _check_text(sys.argv[1:])
         with resumable(lambda: "stopped"):
             code = app(standalone_mode=False, prog_name="calibrant")
             sys.stdout.flush()
@@ -123,6 +124,13 @@ def _lasting(stream: Any, number: int) -> Any:
     return io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=line)
 
 
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse a path whose bytes are no text, before it fails where it is written or printed."""
+    for argument in arguments:
+        if not is_text(argument):
+            raise InputError(f"argument {argument!a} is no text in UTF-8; rename the file, or set LC_ALL=C.UTF-8")
+
+
 def explain(error: BaseException) -> tuple[str, int]:
     """The sentence and the exit code for `error`; the traceback of one that nobody foresaw is written to a file.
 
@@ -153,6 +161,9 @@ def _expected(error: BaseException, text: str) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         line = install_line(error.name) or "pip install"
         return text if line in text else f"{text}; install what this needs with: {line}", USAGE
+    if isinstance(error, UnicodeEncodeError):
+        about = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+        return f"a name holds what is no text in UTF-8, in {about}; rename it", USAGE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or text}", USAGE

@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant.data.arrays import ArrayData, DataError
 from calibrant.data.base import Source
 from calibrant.data.images import SUFFIXES, ImageForm, decode, stack
+from calibrant.files import is_text
 from calibrant.slots import register
 
 
@@ -46,6 +47,9 @@ def files(root: Path) -> tuple[list[Path], tuple[str, ...] | None]:
         return [root], None
     direct, classes = _images(root), _subfolders(root)
     by_class = {folder.name: _images(folder) for folder in classes}
+    for path in (*classes, *direct, *(image for images in by_class.values() for image in images)):
+        if not is_text(path.name):
+            raise DataError(f"folder {path.parent} holds {path.name!a}, a name that is no UTF-8 text; rename it")
     if direct and any(by_class.values()):
         raise DataError(f"folder {root} holds both images and subfolders of images; keep one or the other")
     if not direct and not any(by_class.values()):

@@ -176,6 +176,19 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
         raise RunError(f"{path} was cut short or altered (it is not safetensors); delete it to make it anew") from None
 
 
+def is_text(name: str) -> bool:
+    """Whether `name` can be written as UTF-8; Python reads other bytes in a file name, too.
+
+    >>> is_text("cat.png"), is_text(chr(0xDCE9))
+    (True, False)
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def cannot_write(path: Path, error: OSError) -> str:
     """The sentence for a file or folder that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -55,11 +55,15 @@ def described(error: BaseException) -> str:
 def is_expected(error: BaseException) -> bool:
     """Whether `error` is no bug: one of our sentences, or the fault of a disk, of memory or of a missing package.
 
+    So is a name from outside that is no text: bytes that are not UTF-8 are read as surrogates, which cannot be written.
+
     >>> is_expected(OSError(28, "No space left on device")), is_expected(IndexError("off by one"))
     (True, False)
     """
     if isinstance(error, ModuleNotFoundError):
         return not str(error.name).startswith("calibrant")
+    if isinstance(error, UnicodeEncodeError):
+        return error.reason == "surrogates not allowed"
     if isinstance(error, (InputError, RunError, OSError, MemoryError)):
         return not isinstance(error, UnexpectedError)
     return bool(_SURROUNDINGS & {kind.__name__ for kind in type(error).__mro__})
