@@ -202,7 +202,8 @@ def sentence(error: ValidationError, model: type[BaseModel] = Settings, prefix: 
     `prefix` is what the names of its settings begin with.
     """
     first = error.errors(include_url=False)[0]
-    name = prefix + ".".join(str(part) for part in first["loc"] if isinstance(part, (str, int)))
+    parts = [str(part) for part in first["loc"] if isinstance(part, (str, int))]
+    name = prefix + ".".join(part for part in parts if not part.startswith("constrained-"))  # one kind of several
     if first["type"] == "extra_forbidden":
         return f"setting {name} does not exist{_hint(name, tuple(setting_names(model, prefix)))}"
     if first["type"] == "literal_error":
