@@ -200,9 +200,13 @@ def _is_bug(reason: str) -> bool:
 
     >>> _is_bug("IndexError: off by one"), _is_bug("OSError: [Errno 28] No space left on device")
     (True, False)
+    >>> _is_bug("UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte")
+    True
     """
     kind = getattr(builtins, reason.partition(":")[0], None)
-    return isinstance(kind, type) and issubclass(kind, Exception) and not is_expected(kind())
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return False
+    return issubclass(kind, UnicodeError) or not is_expected(kind())  # one of Unicode cannot be made of nothing
 
 
 def _hooks(driver: _Driver) -> tuple[Any, Any]:
