@@ -160,6 +160,24 @@ def _file(predictor: Predictor, path: Path, x: Tensor) -> tuple[list[str], list[
     return [node.op_type for node in graph.node], [node.op_type for body in bodies for node in body]
 
 
+def test_what_a_kill_left_of_an_export_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(predictor: Predictor, example: Tensor, files: list[Path]) -> None:
+        for file in files:
+            file.write_bytes(b"program")
+
+    monkeypatch.setattr("calibrant.deploy.export._write", write)
+    for name in ("own.pt2", "folder/decision.pt2"):
+        leftover = tmp_path / name
+        leftover = leftover.with_name(f".{leftover.name}.0123abcd.tmp")
+        leftover.mkdir(parents=True)
+        (leftover / "half").touch()
+    network = Predictor(Ensemble.of(nn.Linear(3, 2)))
+    network.export(tmp_path / "own.pt2", torch.rand(2, 3))
+    network.export(tmp_path / "folder", torch.rand(2, 3))
+    found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert found == ["folder", "folder/decision.onnx", "folder/decision.pt2", "own.pt2"]
+
+
 def test_members_are_one_loop_however_many_there_are(tmp_path: Path) -> None:
     parts = digits(2)
     few, many = (_file(digits(n).predictor(0.7), tmp_path / f"{n}.onnx", parts.test) for n in (2, 5))

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +19,7 @@ from calibrant import InputError, checks
 from calibrant.adapters.unpacking import as_mapping
 from calibrant.data import ImageTransform
 from calibrant.deploy.member_loop import MemberLoop, can_loop
+from calibrant.files import leftovers
 from calibrant.posteriors.members import Member
 from calibrant.predictions import Decision
 
@@ -104,9 +104,10 @@ def export(predictor: Predictor, path: str | Path, example: Any) -> list[Path]:
     folder = files[0].absolute().parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".export-", dir=folder) as scratch:
-            _write(predictor, batch, [Path(scratch) / file.name for file in files])
-            for written in sorted(Path(scratch).iterdir()):
+        leftovers.clear(files[0])  # of a process that was killed while it exported
+        with leftovers.temporary(files[0], folder=True) as scratch:
+            _write(predictor, batch, [scratch / file.name for file in files])
+            for written in sorted(scratch.iterdir()):
                 written.replace(folder / written.name)
     except OSError as error:
         raise InputError(f"path {path} cannot be written: {error.strerror}") from error
