@@ -100,6 +100,7 @@ def test_a_file_may_name_its_profile(tmp_path):
         ("fit.rate=-1", "fit.rate cannot be -1: input should be greater than 0"),
         ("fit.epochs=many", "fit.epochs cannot be 'many'"),
         ("data.validation=0", "setting data.validation cannot be 0"),
+        ("seed=4294967296", "seed cannot be 4294967296: input should be less than 4294967296"),
         ("fit.rate", "must look like fit.rate=0.05"),
         ("fit.rate=[", "not YAML"),
         ("calibration.regularizer=mmse", "did you mean mmce"),

@@ -45,7 +45,10 @@ class Settings(Group):
         default=(),
         description="modules that register what these settings name; --plugin imports them, nothing else does",
     )
-    seed: int = Field(default=0, ge=0, description="of everything random: splits, weights, order, augmentation")
+    # scikit-learn takes no larger seed.
+    seed: int = Field(
+        default=0, ge=0, lt=2**32, description="of everything random: splits, weights, order, augmentation"
+    )
     data: DataSettings = DataSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     backbone: BackboneSettings = BackboneSettings()
