@@ -104,6 +104,23 @@ def test_a_wrong_module_gets_a_sentence_and_nothing_is_written(
     assert not (here / "wrong").exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        ("own_nets:make?num_classes=-1", "num_classes=-1 cannot be made: RuntimeError: Trying to create"),
+        ("broken_nets:make", "module broken_nets cannot be imported: ZeroDivisionError: division by zero"),
+        ("torn_nets:make", "module torn_nets cannot be imported: SyntaxError: "),
+    ],
+)
+def test_code_of_ones_own_that_fails_is_no_bug_of_ours(here: Path, call: Caller, module: str, sentence: str) -> None:
+    (here / "broken_nets.py").write_text("1 / 0\n")
+    (here / "torn_nets.py").write_text("def make(\n")
+    said = call.refused(*arguments("wrong", module))
+    assert sentence in said
+    assert not (here / "wrong").exists()
+    assert "Traceback" in Path(said.rpartition("its traceback is in ")[2]).read_text()
+
+
 def test_other_wrong_options_get_a_sentence(here: Path, call: Caller) -> None:
     assert "--mean must be numbers such as" in call.refused(*arguments("wrong"), "--mean", "a,b,c")
     assert "crop needs a size" in call.refused(*arguments("wrong"), "--crop", "0.8")

@@ -1,6 +1,6 @@
 """The networks of the paper and small ones for small data; any `nn.Module` can stand in their place.
 
-May import: files.
+May import: files, slots.
 """
 
 from calibrant.backbones.cost import Cost, cost

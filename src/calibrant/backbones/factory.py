@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from torch import nn
 
 from calibrant import InputError
+from calibrant.slots import PluginError
 
 _WORDS = {"True": True, "False": False, "None": None}
 
@@ -34,6 +35,8 @@ def build_module(spec: str) -> nn.Module:
         network = factory(**options)
     except (TypeError, ValueError) as error:
         raise InputError(f"module {spec} cannot be made: {error}") from error
+    except Exception as error:  # of code that is not ours
+        raise PluginError(f"module {spec} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(network, nn.Module):
         raise InputError(f"module {spec} is not a network: {name} returns a {type(network).__name__}, no nn.Module")
     return network
@@ -47,6 +50,8 @@ def _imported(package: str, name: str) -> Any:
             raise  # the package is there; what it imports is not
         where = "is it on PYTHONPATH, or in this folder?"
         raise InputError(f"module {package} cannot be imported: there is no module {error.name}; {where}") from None
+    except Exception as error:  # of code that is not ours
+        raise PluginError(f"module {package} cannot be imported: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, [one for one in dir(found) if not one.startswith("_")], n=1)
