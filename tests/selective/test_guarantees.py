@@ -190,6 +190,7 @@ def test_none_exists_is_said_plainly_and_changes_nothing():
     assert not found
     assert found.threshold is None
     assert math.isnan(found.bound)
+    assert (found.coverage, found.accepted, found.total) == (0.0, 0, 300)
     assert "No threshold" in str(found)
     assert torch.equal(before, selector.tau)
 
