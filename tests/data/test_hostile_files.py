@@ -297,6 +297,29 @@ def test_an_archive_that_declares_20_gb(tmp_path, kind, wanted):
         list(iterate(path, lambda _: wanted))
 
 
+def header(kind: bytes, content: bytes) -> bytes:
+    member = tarfile.TarInfo("x")
+    member.type, member.size = kind, len(content)
+    return member.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+
+
+EXTENDED = {
+    "a sparse map of letters": header(b"x", b"25 GNU.sparse.map=x,y,z,w\n"),
+    "a size of letters": header(b"x", b"29 GNU.sparse.realsize=xyzxy\n25 GNU.sparse.major=1234\n"),
+    "a length beyond all memory": header(b"x", b"99999999999999999999 a=b\n"),
+    "3,000 extended headers": header(b"x", b"6 a=b\n") * 3000,
+    "3,000 long names": header(b"L", b"x" * 101) * 3000,
+}
+
+
+@pytest.mark.parametrize("what", EXTENDED)
+def test_hostile_headers_of_an_archive(tmp_path, what):
+    path = tmp_path / "photos.tar"
+    path.write_bytes(EXTENDED[what] + header(b"0", b"x") + bytes(1024))
+    with pytest.raises(DataError, match="is cut short or damaged"):
+        list(iterate(path, lambda name: True))
+
+
 def test_a_gzip_bomb_after_the_last_member(tmp_path, monkeypatch):
     monkeypatch.setattr("calibrant.data.archives.MOST_BYTES", 2**22)
     with gzip.open(tmp_path / "x.tar.gz", "wb") as file:

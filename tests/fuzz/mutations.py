@@ -194,6 +194,24 @@ def _pickle(content: bytes, random: Random) -> bytes:
     return b"".join(parts)
 
 
+def _tar(content: bytes, random: Random) -> bytes:
+    """One block damaged or repeated, under right checksums of all headers."""
+    blocks = [content[start : start + 512] for start in range(0, len(content), 512)]
+    at = random.randrange(len(blocks))
+    if random.random() < 0.1:
+        blocks[at:at] = blocks[at : at + random.choice((1, 2))] * random.choice((1, 100, 390))
+    else:
+        blocks[at] = _bytes(blocks[at], random, b"")[:512].ljust(512, b"\0")
+    return b"".join(map(_summed, blocks))
+
+
+def _summed(block: bytes) -> bytes:
+    """A header of a TAR archive with its own checksum; any other block as it is."""
+    if block[257:262] != b"ustar":
+        return block
+    return block[:148] + b"%06o\0 " % (sum(block[:148]) + 8 * ord(" ") + sum(block[156:])) + block[156:]
+
+
 def _opens_pickle(content: bytes) -> bool:
     return content[:1] == b"\x80" or content[:3] == b"(dp"
 
@@ -209,4 +227,5 @@ INSIDE: list[tuple[Callable[[bytes], bool], Callable[[bytes, Random], bytes]]] =
     (_opens_pickle, _pickle),
     (lambda content: content[:2] == b"PK", _zip),
     (lambda content: content[:4] == b"\x89PNG", _png),
+    (lambda content: content[257:262] == b"ustar", _tar),
 ]

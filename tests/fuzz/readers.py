@@ -20,6 +20,7 @@ from calibrant.calibrators import saved as calibrator_file
 from calibrant.cli import errors
 from calibrant.config.loading import load_settings, read_yaml
 from calibrant.config.schemes import Scheme
+from calibrant.data.archives import read_files
 from calibrant.data.image_transform import ImageTransform
 from calibrant.data.sources import Spec, open_source
 from calibrant.data.splits import Splits
@@ -223,6 +224,7 @@ READERS = {
         Reader("predictor-selector", ".safetensors", _predictor_tensors("selector")),
         Reader("evaluation", ".npz", Evaluation.load),
         Reader("cifar-pickle", ".bin", lambda path: read_arrays(path.read_bytes(), path.name)),
+        Reader("archive", ".tar", lambda path: read_files(path, ("a.bin",))),
         Reader("image", ".png", _images),
         Reader("data-csv", ".csv", lambda path: open_source(str(path)).inputs),
         Reader("data-npz", ".npz", lambda path: open_source(str(path)).inputs),

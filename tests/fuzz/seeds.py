@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +72,15 @@ def write_data(folder: Path) -> None:
     batch = {"data": np.arange(24, dtype=np.uint8).reshape(2, 12), "labels": [3, 7], b"batch_label": b"one of one"}
     for protocol in (0, 2, 4):
         (folder / "cifar-pickle" / f"{protocol}.bin").write_bytes(pickle.dumps(batch, protocol=protocol))
+    for name, kind in (("ustar", tarfile.USTAR_FORMAT), ("pax", tarfile.PAX_FORMAT), ("gnu", tarfile.GNU_FORMAT)):
+        with tarfile.open(folder / "archive" / f"{name}.tar", "w", format=kind) as archive:
+            for path, more in (
+                ("a.bin", {}),
+                (f"{'long-' * 30}b.bin" if name != "ustar" else "b.bin", {"comment": "x"}),
+            ):
+                member = tarfile.TarInfo(path)
+                member.size, member.pax_headers = 20, more
+                archive.addfile(member, io.BytesIO(bytes(range(20))))
     for name, text in {"source": "folder:photos?size=8&color=gray", "table": "rows.csv?label=y", "scheme": "SCBNN-OCM",
                        "override": "data.ood=['embedded:near']"}.items():  # fmt: skip
         (folder / "spec" / f"{name}.txt").write_text(text)

@@ -62,7 +62,8 @@ def iterate(location: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
                         yield name, content.read()
             while stream.read(2**20):  # up to the checksum at the end, which tells whether all of it was right
                 pass
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError, RecursionError) as error:
+        # The last three come from the numbers in extended headers, and from thousands of those in a row.
         raise DataError(f"archive {location} is cut short or damaged ({error}); download it again") from None
 
 
