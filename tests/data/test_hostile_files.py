@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -318,6 +319,24 @@ def test_hostile_headers_of_an_archive(tmp_path, what):
     path.write_bytes(EXTENDED[what] + header(b"0", b"x") + bytes(1024))
     with pytest.raises(DataError, match="is cut short or damaged"):
         list(iterate(path, lambda name: True))
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_SPARSE])
+def test_a_member_that_declares_more_than_follows_takes_no_memory(tmp_path, kind):
+    """Found by fuzzing: 1.5 GB were allocated before they were read."""
+    path, member = tmp_path / "photos.tar", tarfile.TarInfo("x")
+    member.type, member.size = kind, 3 * 2**29
+    block = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
+    block[483:495] = b"%011o\0" % member.size  # of a file with holes, its size with them
+    block[148:156] = b"%06o\0 " % (sum(block[:148]) + 8 * ord(" ") + sum(block[156:512]))
+    path.write_bytes(block + b"x")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="is cut short or damaged"):
+            list(iterate(path, lambda name: True))
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_gzip_bomb_after_the_last_member(tmp_path, monkeypatch):

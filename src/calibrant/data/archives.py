@@ -14,6 +14,7 @@ from calibrant.files import open_regular
 
 MOST_BYTES = 2**31
 """What an archive may unpack to; the largest that is known, CIFAR, has 178 MB."""
+_PIECE = 2**20
 
 
 class _Bounded:
@@ -23,8 +24,12 @@ class _Bounded:
         self.stream, self.tell = stream, stream.tell
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes."""
-        return self.stream.read(self.within(size if size >= 0 else MOST_BYTES + 1, self.tell()))
+        """The next `size` bytes, piece by piece: as many as a header declares need not follow it."""
+        left, pieces = self.within(size if size >= 0 else MOST_BYTES + 1, self.tell()), []
+        while left and (piece := self.stream.read(min(left, _PIECE))):
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
 
     def seek(self, position: int) -> int:
         """Go to `position`, by unpacking everything before it."""
@@ -56,11 +61,13 @@ def iterate(location: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
                 for member in archive:
                     name = member.name.rsplit("/", 1)[-1]
                     if member.isfile() and wanted(name):
+                        if member.issparse():
+                            raise OSError("it holds a file with holes, as no data set does")
                         content = archive.extractfile(member)
                         assert content is not None  # only links and folders have none
                         stream.within(member.size, member.offset_data)
                         yield name, content.read()
-            while stream.read(2**20):  # up to the checksum at the end, which tells whether all of it was right
+            while stream.read(_PIECE):  # up to the checksum at the end, which tells whether all of it was right
                 pass
     except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError, RecursionError) as error:
         # The last three come from the numbers in extended headers, and from thousands of those in a row.
