@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import beta, binom
 from torch import Tensor
 
 from calibrant.selective import Certificate, ConfidenceSelector, Promise, Selector, Threshold, Training
@@ -216,6 +216,22 @@ def test_of_few_examples_half_are_enough_to_start_with() -> None:
     assert examples_needed(0.05, 0.1) == 45
     assert _first(grid, 100, Promise(0.05, 0.1, None, 0.1)) == 49  # of 50 examples
     assert _first(grid, 80, Promise(0.05, 0.1, None, 0.1)) == 56  # of 45.6 of 80
+
+
+@pytest.mark.parametrize("wanted", [0.0005, 0.1, 0.4, 0.9])
+def test_testing_starts_where_an_unlucky_sample_shows_the_coverage(wanted: float) -> None:
+    """Two standard deviations of both samples below the expected coverage."""
+    n, delta = 100, 0.1
+    grid = [Threshold(0.5, k / 200, k / 200, k, 200) for k in range(1, 201)]
+
+    def shows(share: float) -> bool:
+        deviation = math.sqrt(share * (1 - share) / n + share * (1 - share) / 200)
+        unlucky = math.floor(n * (share - 2 * deviation))
+        return unlucky > 0 and beta.ppf(delta, unlucky, n - unlucky + 1) >= wanted
+
+    start = _first(grid, n, Promise(0.9, 0.1, None, delta))
+    expected = next((j for j in range(start, 200) if shows(grid[j].achieved)), 199)
+    assert _first(grid, n, Promise(0.9, 0.1, wanted, delta)) == expected
 
 
 def test_nothing_counted_is_no_coverage() -> None:

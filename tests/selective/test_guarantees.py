@@ -119,6 +119,22 @@ def test_a_confidence_just_above_one_is_in_the_last_bin():
     assert binned_error(confidence, np.array([0.0, 1.0]), 10) == pytest.approx((1 - 0.05) / 2)
 
 
+def test_neighboring_bins_stay_apart():
+    assert binned_error(np.array([0.85, 0.95]), np.array([0.0, 1.0]), 10) == pytest.approx((0.85 + 0.05) / 2)
+
+
+def test_the_calibration_error_is_tested_from_four_places():
+    gate, sure, right = torch.linspace(1, 0, 2000), torch.full((2000,), 0.99), torch.ones(2000)
+    grid = [Threshold(float(gate[k - 1]), k / 2000, k / 2000, k, 2000) for k in range(20, 2001, 20)]
+    found = certify(gate, sure, right, grid, alpha=0.2, delta=0.1, measure="calibration")
+    arrays = {"confidence": sure.double().numpy(), "bins": 10}
+    assert found.bound == calibration_bound(np.ones(2000), right.double().numpy(), 0.1 / 4, **arrays)
+
+
+def test_where_too_few_are_accepted_testing_starts_at_the_last_threshold():
+    assert first_index([Threshold(0.5, 0.1, 0.1, 1, 10)] * 3, 10, 0.01, 0.1) == 2
+
+
 def test_the_smallest_coverage_alone_can_be_certified():
     gate, correct = torch.linspace(1, 0, 1000), (torch.arange(1000) < 200).float()
     grid = [Threshold(float(gate[k - 1]), k / 1000, k / 1000, k, 1000) for k in (200, 1000)]
