@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from calibrant.losses import AvUC, SoftAvUC, avuc, soft_avuc
+from calibrant.losses.avuc import entropy
 
 
 def batch(seed: int, n: int = 15, classes: int = 4) -> tuple[Tensor, Tensor]:
@@ -67,6 +68,12 @@ def test_avuc_equals_the_counts(seed: int, threshold: float) -> None:
     if any(good):
         value = AvUC(threshold)(logits, labels).item()
         assert value == pytest.approx(looped_avuc(logits, labels, threshold), rel=1e-9, abs=1e-12)
+
+
+def test_an_entropy_that_equals_the_threshold_is_certain() -> None:
+    logits = torch.zeros(2, 2)
+    threshold = float(entropy(logits.log_softmax(-1))[0])
+    assert float(avuc(logits, torch.tensor([0, 0]), threshold=threshold)) == 0
 
 
 @settings(deadline=None, max_examples=30)
