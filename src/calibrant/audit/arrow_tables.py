@@ -233,7 +233,7 @@ _AS_UTF8 = "save it in UTF-8 (in Excel, as 'CSV UTF-8')"
 
 def broken(where: str, error: Exception) -> InputError:
     """The sentence for a table that cannot be read."""
-    if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8":
+    if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8" and not where.lower().endswith(".parquet"):
         return InputError(f"{where} has letters that are not in UTF-8; {_AS_UTF8}")
     return InputError(f"{where} is not a table that can be read ({str(error).splitlines()[0].rstrip('.')})")
 
