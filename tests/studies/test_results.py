@@ -15,7 +15,9 @@ from calibrant.report.display import save_figure
 from calibrant.studies import STUDIES, Lab, write_claims
 from calibrant.studies.claims import CLAIMS
 from calibrant.studies.plan import BASES
-from calibrant.studies.records import read_record
+from calibrant.studies.records import find_record, read_header, read_record
+from calibrant.studies.trust_measuring import trust_digest
+from calibrant.studies.trust_study import NAMES, record_path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -48,6 +50,16 @@ def test_the_records_are_of_their_settings_so_that_a_run_goes_on_from_them(folde
                 assert own.is_fresh(trial, coverages), trial.name
                 seen += 1
     assert seen > 0 or (folder / "trust").is_dir()  # which is measured without trials
+
+
+@pytest.mark.parametrize("folder", [lab for lab in LABS if (lab / "trust").is_dir()], ids=lambda path: path.name)
+def test_the_records_of_trust_say_which_settings_they_are_of(folder: Path) -> None:
+    lab = Lab.load(folder)
+    for seed in lab.seeds:
+        paths = [find_record(record_path(lab, name, seed)) for name in NAMES]
+        kept = [path for path in paths if path is not None]
+        assert len(kept) >= 10
+        assert {read_header(path)["digest"] for path in kept} == {trust_digest(lab, seed)}
 
 
 def test_the_verdicts_follow_from_the_records(tmp_path: Path) -> None:
