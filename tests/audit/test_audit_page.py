@@ -87,6 +87,14 @@ def test_the_verdict_says_whether_outliers_pass_its_threshold(tmp_path: Path) ->
     audit(table, ood={"unsure": far["unsure"]}, page=page, resampling=how, remedies=False)
     with opened(page) as visit:
         assert visit.page.locator("#verdict").text_content().endswith("Of unsure, none would be answered.")
+    mixed = {"confidence": np.repeat([0.999, 0.3], [20, 30])}
+    audit(table, ood={"outliers": mixed}, page=page, resampling=how, remedies=False)
+    with opened(page) as visit:
+        verdict = visit.page.locator("#verdict").text_content()
+        assert verdict.endswith("It keeps outliers out only in part; a smaller coverage answers fewer.")
+        text = visit.page.locator("body").inner_text()
+        assert ", and are 50 outliers recognized?" in text
+        assert "Outliers are told apart" in text
 
 
 def test_it_does_not_open_where_the_few_surest_answers_happen_to_be_right(tmp_path: Path) -> None:

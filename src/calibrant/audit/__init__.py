@@ -265,8 +265,10 @@ class _Said:
 
 def _lead(evaluation: Evaluation) -> str:
     """What the page is about, in one sentence."""
-    far = ", ".join(f"{name}: {outcome.total:,}" for name, outcome in evaluation.ood.items())
-    outliers = f", and are outliers ({far}) recognized" if far else ""
+    sizes = {name: outcome.total for name, outcome in evaluation.ood.items()}
+    far = ", ".join(f"{name}: {size:,}" for name, size in sizes.items())
+    called = f"{sizes['outliers']:,} outliers" if [*sizes] == ["outliers"] else f"outliers ({far})"
+    outliers = f", and are {called} recognized" if far else ""
     return f"How far can the confidence of these {evaluation.id.total:,} predictions be trusted{outliers}?"
 
 

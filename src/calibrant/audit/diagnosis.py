@@ -163,4 +163,5 @@ def _ood(row: Row, *, explained: bool) -> str:
             ", the wrong way round: it is more confident on these than on the labeled data, so a threshold accepts them"
             " first"
         )
-    return f"Outliers ({row.ood}) {verdict} by confidence: {found}."
+    named = "" if row.ood == "outliers" else f" ({row.ood})"
+    return f"Outliers{named} {verdict} by confidence: {found}."

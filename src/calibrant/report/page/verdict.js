@@ -8,11 +8,14 @@ const ofOutliers = (one) => {
   const [first, ...more] = answered(one), tied = ({ share }) => element("span", { className: "tied", textContent: share });
   return first ? [` Of ${first.name}, `, tied(first), " would be answered", ...more.flatMap((each) => [`, of ${each.name} `, tied(each)]), "."] : [];
 };
-// Outliers that pass as often as inputs do: the sentence before would read as if the threshold were good for them too.
+// Outliers that pass, as often as inputs do or often: the sentence before would read as if the threshold were good for them too.
 const passing = (one) => {
-  const kept = at(one.measures.coverage);
-  const names = P.ood.filter((set) => (at(outside(one, set)?.measures.ood_acceptance) ?? 0) >= kept).map(called);
-  return names.length ? [" ", element("b", { textContent: `This threshold does not keep ${listed(names)} out.` })] : [];
+  const kept = at(one.measures.coverage), share = (set) => at(outside(one, set)?.measures.ood_acceptance) ?? 0;
+  const bold = (sets, told) => (sets.length ? [" ", element("b", { textContent: told(listed(sets.map(called))) })] : []);
+  return [
+    ...bold(P.ood.filter((set) => share(set) >= kept), (names) => `This threshold does not keep ${names} out.`),
+    ...bold(P.ood.filter((set) => share(set) < kept && share(set) >= 0.25), (names) => `It keeps ${names} out only in part; a smaller coverage answers fewer.`),
+  ];
 };
 const ARTICLES = { confidence: "a ", trust: "", "selector output": "a " };
 const MEANINGS = { trust: "Trust is the probability that an answer is right when some inputs are outliers, for which no answer is right." };
