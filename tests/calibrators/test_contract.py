@@ -78,7 +78,7 @@ def test_mean_probabilities_and_members_logits_give_the_same(kind: type[Calibrat
 
 
 def test_the_temperature_keeps_the_class_where_rounding_makes_a_tie() -> None:
-    scaling = TemperatureScaling().fit(torch.eye(3), [1, 2, 0])
+    scaling = TemperatureScaling().fit(2 * torch.eye(3), [1, 2, 0])
     close = Predictions.from_probabilities(torch.tensor([[0.3, 0.34999996, 0.35]]))
     assert scaling.temperature_ == pytest.approx(100)
     assert int(scaling.calibrate(close).predicted) == 2

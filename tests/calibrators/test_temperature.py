@@ -62,7 +62,7 @@ def test_members_are_averaged_first():
 
 
 def test_temperatures_stay_bounded_where_the_labels_do_not_decide():
-    logits = torch.eye(3)
+    logits = 2 * torch.eye(3)
     assert TemperatureScaling().fit(logits, [0, 1, 2]).temperature_ == pytest.approx(0.01)
     assert TemperatureScaling().fit(logits, [1, 2, 0]).temperature_ == pytest.approx(100)
     flat = TemperatureScaling().fit(torch.zeros(3, 2), [0, 1, 1])
