@@ -31,7 +31,7 @@ class VectorScaling(Calibrator):
     Args:
         penalty: weight of the penalty; 0 is plain vector scaling.
 
-    >>> logits = torch.tensor([[1.0, 0.0]] * 60 + [[0.0, 1.0]] * 40)
+    >>> logits = torch.tensor([[2.0, 1.0]] * 60 + [[1.0, 2.0]] * 40)
     >>> labels = torch.tensor([0] * 30 + [1] * 70)  # the second class is underestimated
     >>> VectorScaling().fit(logits, labels).probabilities(logits[:1])
     tensor([[0.4776, 0.5224]])
