@@ -107,6 +107,10 @@ def test_few(few):
 
 def test_many():
     assert toy.shown(9) == "many"
+
+@pytest.mark.parametrize("limit", [toy.LIMIT])
+def test_case(limit):  # whose name a fault changes
+    assert limit
 """
 EXAMINED = """
 import json, sys
@@ -125,7 +129,7 @@ print(json.dumps({one.change: [one.killed, one.how, chosen[one.change]] for one 
 
 
 def test_a_fault_is_given_to_the_tests_that_run_it_and_then_to_all(tmp_path: Path) -> None:
-    """A loop that never ends, a value that a fixture keeps for another test, and faults that change nothing."""
+    """A loop that never ends, a value that a fixture keeps for another test, faults that change a name or nothing."""
     for name, text in {"src/toy.py": TOY, "tests/test_toy.py": TESTS}.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
@@ -141,5 +145,5 @@ def test_a_fault_is_given_to_the_tests_that_run_it_and_then_to_all(tmp_path: Pat
     assert found["x + 1 -> x - 1"][1].startswith("FAILED tests/test_toy.py::test_f")
     assert found["x - 1 -> x + 1"][1].startswith("more than")
     files = {change: {name.partition("::")[2] for name in tests} for change, (_, _, tests) in found.items()}
-    assert files["3 -> 4"] == files["x + 1 -> x - 1"] == {"test_first", "test_few", "test_many"}
+    assert files["3 -> 4"] == files["x + 1 -> x - 1"] == {"test_first", "test_few", "test_many", "test_case[3]"}
     assert files["x - 1 -> x + 1"] == {"test_many"}
