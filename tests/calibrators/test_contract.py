@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calibrant.calibrators import Calibrator, TemperatureScaling, Uncalibrated, fingerprint_of
-from calibrant.calibrators.base import log_probabilities
+from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureScaling, Uncalibrated, fingerprint_of
+from calibrant.calibrators.base import log_probabilities, pooled
 from calibrant.predictions import Predictions
 from calibrant.slots import lookup, names
 
@@ -129,3 +129,28 @@ def test_what_was_calibrated_says_so_wherever_it_goes() -> None:
     assert calibrated.selection is None
     for part in (calibrated[:5], calibrated.numpy(), Predictions.concatenate([calibrated, calibrated])):
         assert part.calibrator == scaling.fingerprint()
+
+
+def test_members_are_pooled_to_the_log_of_their_mean_probabilities() -> None:
+    members = torch.tensor([[[0.0, 0.0]], [[3.0, 0.0]], [[0.0, 1.0]]]).double().log1p()  # 1/2, 4/5 and 1/3
+    torch.testing.assert_close(pooled(members).exp(), torch.tensor([[49 / 90, 41 / 90]]).double())
+
+
+def test_probabilities_in_place_of_logits_are_noticed() -> None:
+    labels = torch.tensor([1, 2, 0])
+    with pytest.warns(UserWarning, match="the logits are probabilities.*softmax layer"):
+        TemperatureScaling().fit(torch.eye(3), labels)
+    one_row, below_0 = torch.eye(3)[:1], torch.tensor([[2.0, -1.0, 0.0]]).expand(3, 3)
+    off = torch.eye(3) + torch.tensor([0.0, 0.0, 0.002])
+    for logits in (one_row, below_0, off):
+        TemperatureScaling().fit(logits, labels[: len(logits)])  # without a warning, which would be an error
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_in_which_a_file_lists_settings() -> None:
+    logits, labels = drawn(20)
+    fitted = AutoCalibrator(candidates=("none", "temperature")).fit(logits, labels)
+    config = dict(reversed(fitted.config().items()))
+    config["losses"] = dict(reversed(config["losses"].items()))
+    again = AutoCalibrator.from_state(config, fitted.state_dict())
+    assert list(again.losses) == ["temperature", "none"]
+    assert again.fingerprint() == fitted.fingerprint()

@@ -239,10 +239,29 @@ def test_damaged_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
         calibrators.load(file)
     step = calibrators.save(IsotonicCalibration().fit(*drawn()), tmp_path / "isotonic.json")
     falling = json.loads(step.read_text())
+    for rows in (0, -1):
+        step.write_text(json.dumps({**falling, "state": {**falling["state"], "rows": rows}}))
+        with pytest.raises(ValueError, match="its function does not increase"):
+            calibrators.load(step)
     falling["state"]["levels"].reverse()
     step.write_text(json.dumps(falling))
     with pytest.raises(ValueError, match="its function does not increase"):
         calibrators.load(step)
+
+
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "calibrator.json"
+    with file.open("wb") as opened:
+        opened.truncate(64 * 1024 * 1024 + 1)
+    with pytest.raises(ValueError, match="is larger than 67108864 bytes"):
+        calibrators.load(file)
+
+
+def test_the_calibrator_inside_moves_with_auto() -> None:
+    fitted = AutoCalibrator(candidates=("temperature",)).fit(*drawn(20))
+    moved = dict(fitted.to("meta").named_buffers())
+    assert "inner.temperature" in moved
+    assert {value.device.type for value in moved.values()} == {"meta"}
 
 
 def test_fits_of_tables_need_no_torch() -> None:

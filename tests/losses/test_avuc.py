@@ -73,7 +73,8 @@ def test_avuc_equals_the_counts(seed: int, threshold: float) -> None:
 def test_an_entropy_that_equals_the_threshold_is_certain() -> None:
     logits = torch.zeros(2, 2)
     threshold = float(entropy(logits.log_softmax(-1))[0])
-    assert float(avuc(logits, torch.tensor([0, 0]), threshold=threshold)) == 0
+    value = avuc(logits, torch.tensor([0, 1]), threshold=threshold)  # n_AC = n_IC; were neither certain, both 0
+    assert float(value) == pytest.approx(math.log(2))
 
 
 @settings(deadline=None, max_examples=30)
@@ -105,7 +106,8 @@ def test_soft_avuc_equals_the_soft_counts(seed: int, kappa: float, temperature: 
 
 def test_soft_avuc_with_defaults_splits_by_the_normalized_entropy() -> None:
     logits, labels = batch(1)
-    assert soft_avuc(logits, labels).item() == pytest.approx(looped_soft_avuc(logits, labels, 0.5, 1.0), rel=1e-9)
+    for measure in (soft_avuc, SoftAvUC()):
+        assert measure(logits, labels).item() == pytest.approx(looped_soft_avuc(logits, labels, 0.5, 1.0), rel=1e-9)
 
 
 @pytest.mark.parametrize("module", [AvUC(0.6), AvUC(), SoftAvUC(), SoftAvUC(0.3, temperature=0.2)])

@@ -39,6 +39,12 @@ def test_equals_the_definition(gamma: float, sample_dependent: bool) -> None:
     )
 
 
+def test_the_exponent_is_3_by_default_and_the_same_for_all() -> None:
+    logits, labels = torch.zeros(2, 8), torch.tensor([0, 5])  # p = 1/8, where a dependent exponent would be 5
+    for measure in (focal, FocalLoss()):
+        assert measure(logits, labels).item() == pytest.approx((7 / 8) ** 3 * math.log(8), rel=1e-6)
+
+
 def test_gamma_zero_is_the_cross_entropy() -> None:
     logits, labels = batch()
     torch.testing.assert_close(focal(logits, labels, 0.0), F.cross_entropy(logits, labels))

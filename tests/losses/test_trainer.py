@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 from transformer_models import bert, rows_of, texts
@@ -75,3 +76,33 @@ def test_a_posterior_with_hooks_is_refused(tmp_path: Path) -> None:
     assert issubclass(Hooked, Posterior)
     with pytest.raises(ValueError, match="Hooked has hooks, which Trainer does not call"):
         trainer(Hooked(bert()), tmp_path, Objective(32))
+
+
+class Kept:
+    """What `ObjectiveLoss` needs of a Trainer: it has a model, and keeps what it is told to log."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.rows: list[dict[str, float]] = []
+
+    def log(self, logs: dict[str, float]) -> None:
+        self.rows.append(dict(logs))
+
+
+def test_what_is_logged_between_two_means_neither_has_the_terms_nor_ends_them() -> None:
+    class Mine(ObjectiveLoss, Kept):
+        pass
+
+    model = nn.Linear(3, 2)
+    batches = [(torch.randn(n, 3), torch.arange(n) % 2) for n in (4, 6)]
+    means = [float(F.cross_entropy(model(x), y).detach()) for x, y in batches]
+    training = Mine(model, objective=Objective(10))
+    training.compute_loss(model, batches[0])
+    training.log({"eval_loss": 0.5})
+    training.compute_loss(model, batches[1])
+    training.log({"loss": 1.0})
+    training.log({"loss": 2.0})
+    between, terms, later = training.rows
+    assert between == {"eval_loss": 0.5}
+    assert terms["train_cross_entropy"] == pytest.approx(sum(means) / 2, rel=1e-6)
+    assert later == {"loss": 2.0}
