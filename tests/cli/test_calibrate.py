@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_from_weights_and_images_to_a_predictor_and_back(here: Path, call: Calle
     sentence = call.refused("predict", "run", "folder:new", "--out", "other.csv")
     assert "own_nets:make made it: add --module 'own_nets:make' to the command" in sentence
     assert not (here / "other.csv").exists()
-    assert "network           own_nets:make" in call("info", "predictor", "run").out
+    assert re.search(r"^network +own_nets:make$", call("info", "predictor", "run").out, re.MULTILINE)
     measured = call("evaluate", "run", "--data", "folder:new", "--module", "own_nets:make", "--json")
     assert {row["n_id"] for row in json.loads(measured.out)["rows"]} == {12}
 

@@ -132,7 +132,7 @@ def test_the_command_lists_columns_used_and_ignored(call: Caller, tmp_path: Path
     file = write(tmp_path / "d.csv", "customer_id,name,age,churned\n7,Ann,30,yes\n8,Bob,40,no\n")
     assert "ignore=customer_id" in call.refused("data", file)
     shown = call("data", file, "--label", "churned", "--ignore", "customer_id,name").out
-    assert "1 columns used: age" in shown
+    assert "1 column used: age" in shown
     assert "label column: churned" in shown
     assert "2 columns ignored: customer_id, name" in shown
     found = json.loads(call("data", f"{file}?label=churned", "--ignore", "customer_id,name", "--json").out)
@@ -140,5 +140,5 @@ def test_the_command_lists_columns_used_and_ignored(call: Caller, tmp_path: Path
     pd.read_csv(file).to_parquet(tmp_path / "d.parquet")
     shown = call("data", tmp_path / "d.parquet", "--label", "churned").out
     assert "2 columns used: customer_id, age" in shown
-    assert "columns ignored: name" in shown
-    assert "1 columns used: age" in call("data", tmp_path / "d.parquet", "--ignore", "customer_id,churned").out
+    assert "1 column ignored: name" in shown
+    assert "1 column used: age" in call("data", tmp_path / "d.parquet", "--ignore", "customer_id,churned").out

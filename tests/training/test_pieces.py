@@ -203,7 +203,7 @@ class TestCheckpoints:
         self.saved(tmp_path, 5)
         for file in tmp_path.glob("*.safetensors"):
             file.write_bytes(b"")
-        with pytest.raises(RunError, match=r"no checkpoint in .* is whole"):
+        with pytest.raises(RunError, match=r"every checkpoint in .* is damaged; delete the folder"):
             CheckpointStore(tmp_path).load()
 
     def test_a_full_disk_keeps_the_last_checkpoint(self, tmp_path, monkeypatch):

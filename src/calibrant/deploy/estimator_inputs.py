@@ -61,7 +61,8 @@ def _checked(estimator: Any, X: Any, name: str, reset: bool) -> Any:
     if encoder is not None and any(values is not None for values in encoder.columns.values()):
         raise InputError(f"{name} must be a frame with the columns {', '.join(encoder.columns)}, as X was in fit")
     kinds: dict[str, Any] = {"accept_sparse": "csr", "allow_nd": True, "dtype": "numeric"}
-    if name == "X" and np.ndim(X) <= 2:  # beyond that, the second dimension need not be the features
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+    if name == "X" and len(shape) <= 2:  # beyond that, the second dimension need not be the features
         found: Any = validate_data(estimator, X, reset=reset, **kinds)
     else:
         found = check_array(X, input_name=name, **kinds)

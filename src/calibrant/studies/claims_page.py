@@ -122,12 +122,16 @@ def _glance(labs: Mapping[str, Lab], judged: Mapping[str, Mapping[str, _Judged]]
 def _some_schemes(labs: Mapping[str, Lab]) -> str:
     """Which runs have not all base schemes, so that a claim about more is judged by those."""
     told = [
-        f"\nOf the base schemes, `{name}` has {' and '.join(lab.plan.schemes)} alone, and what is built on them; claims"
+        f"\nOf the base schemes, `{name}` has {_listed(lab.plan.schemes)} alone, and what is built on them; claims"
         " about more are judged by those.\n"
         for name, lab in labs.items()
         if set(lab.plan.schemes) < set(BASES)
     ]
     return "".join(told)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _claim(claim: Claim, labs: Mapping[str, Lab], judged: Mapping[str, _Judged], causes: Mapping[str, str]) -> str:
