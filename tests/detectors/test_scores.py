@@ -20,6 +20,7 @@ from calibrant.detectors import (
     LocalOutlierFactorScore,
     NeighborDistanceScore,
     OneClassSVMScore,
+    svm,
 )
 from calibrant.slots import lookup
 
@@ -248,3 +249,17 @@ def test_scores_do_not_depend_on_scale_and_origin(name):
     plain = SCORES[name]().fit(reference).score(queries)
     moved = SCORES[name]().fit(reference * stretch + 3).score(queries * stretch + 3)
     torch.testing.assert_close(plain, moved, atol=1e-3, rtol=1e-3)
+
+
+def test_svm_components_are_chosen_on_at_most_two_thousand_points(monkeypatch):
+    sizes = []
+
+    def exact(points, gamma, nu):
+        sizes.append(len(points))
+        return points[:1], torch.zeros(1, dtype=points.dtype), 0.0
+
+    monkeypatch.setattr(svm, "fit_exact", exact)
+    points = correlated(2100, 2, dtype=torch.float64)
+    assert svm.choose_components(points, 0.5, 0.5, 0.995, 0) == (64, 1.0)  # what does not vary has no order to miss
+    svm.choose_components(points[:300], 0.5, 0.5, 0.995, 0)
+    assert sizes == [2000, 300]
