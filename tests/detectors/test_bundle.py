@@ -238,3 +238,27 @@ def test_what_is_no_detector_is_refused(monkeypatch):
     slots.register("detector", "no_detector")(torch.nn.Flatten)
     with pytest.raises(ValueError, match=r"no_detector is a Flatten; derive it from calibrant.detectors.Detector"):
         OutlierScores(("no_detector",))
+
+
+def test_what_was_fitted_to_all_members_is_stacked_and_scores_as_before():
+    """Trees differ in their nodes from member to member, so all but the largest are filled up."""
+    names = ("density", "neighbors", "lof", "forest", "mahalanobis", "vim", "gen")
+    scores, queries = fitted(names), predictions(20, seed=1)
+    found = scores.stacked()
+    assert found is not None
+    nodes = [len(member.heads["forest"].depth) for member in scores.members]
+    assert nodes[0] != nodes[1]
+    assert found["heads.forest.depth"].shape == (2, max(nodes))
+    assert set(found) == {name for name, _ in scores.members[0].named_buffers()}
+    for k, member in enumerate(scores.members):
+        inputs = queries.features[k], queries.logits[k]
+        expected = member(*inputs)
+        member._restore({name: value[k] for name, value in found.items()})
+        torch.testing.assert_close(member(*inputs), expected)
+
+
+def test_members_whose_buffers_cannot_be_filled_up_are_not_stacked():
+    scores = fitted(("density", "mahalanobis"))
+    centers = scores.members[1].heads["mahalanobis"].classes.means
+    centers.points = centers.points[:2]
+    assert scores.stacked() is None

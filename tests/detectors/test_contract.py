@@ -95,6 +95,14 @@ def test_scores_without_distances_hold_no_reference_points():
     assert scores.score(features(5)).shape == (5, 1)
 
 
+@pytest.mark.parametrize("name", slots.names("detector"))
+def test_what_is_not_fitted_holds_nothing_that_could_be_saved(name):
+    """Numbers that nobody has set would differ from one file to the next."""
+    for key, value in lookup("detector", name)().state_dict().items():
+        assert value.numel() == 0 or value.dim() == 0, key
+        assert value.numel() == 0 or value.isnan() or value == 0, key
+
+
 def test_the_cap_keeps_a_seeded_subset():
     points = features(500)
     first, again, other = (

@@ -28,6 +28,7 @@ def test_scores_of_members(logits):
     assert set(expected) == set(ood_scores.SCORES)
     for name, value in expected.items():
         np.testing.assert_allclose(ood_scores.SCORES[name](logits), value, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(ood_scores.score_rows(name, logits), value, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])

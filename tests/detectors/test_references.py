@@ -129,6 +129,15 @@ def test_vim_ignores_directions_that_are_always_empty():
     torch.testing.assert_close(score.score(dead, logits), -logits.logsumexp(1))
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e3, 1e6])
+def test_vim_does_not_depend_on_the_unit_of_the_features(unit):
+    """The last layer takes the unit back, and alpha makes the virtual logit as large as the others."""
+    features, logits, _, queries, query_logits, *_ = example(torch.float64)
+    plain = ViMScore(dim=3).fit(features, logits).score(queries, query_logits)
+    other = ViMScore(dim=3).fit(features * unit, logits).score(queries * unit, query_logits)
+    torch.testing.assert_close(other, plain, rtol=1e-6, atol=1e-6)
+
+
 def test_fdbd_by_its_formula():
     features, logits, _, queries, query_logits, weight, _ = example(torch.float64)
     expected = []
@@ -183,6 +192,17 @@ def test_the_last_layer_is_recovered():
     features, logits, *_, weight, bias = example()
     for found, expected in zip(last_layer(features, logits), (weight, bias)):
         torch.testing.assert_close(found, expected.double(), atol=1e-4, rtol=1e-4)
+
+
+def test_two_examples_more_than_inputs_determine_the_last_layer():
+    features = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    weight, bias = torch.tensor([[2.0, -1.0], [0.5, 3.0]]), torch.tensor([1.0, -4.0])
+    for found, expected in zip(last_layer(features, features @ weight.T + bias), (weight, bias)):
+        torch.testing.assert_close(found, expected.double())
+    with pytest.raises(
+        ValueError, match="3 training examples cannot determine a last layer of 2 inputs; give at least 4"
+    ):
+        last_layer(features[:3], features[:3])
 
 
 def test_a_head_that_is_not_linear_is_refused():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.datasets import load_digits
@@ -20,6 +20,7 @@ from calibrant.detectors import (
     LocalOutlierFactorScore,
     NeighborDistanceScore,
     OneClassSVMScore,
+    svm,
 )
 from calibrant.slots import lookup
 
@@ -137,7 +138,8 @@ def brute_factor(reference, queries, k):
     own = [neighbors(p, [o for o in range(len(reference)) if o != i]) for i, p in enumerate(reference)]
 
     def density(near):
-        return len(near) / sum(max(own[o][-1][1], d) for o, d in near)
+        mean = sum(max(own[o][-1][1], d) for o, d in near) / len(near)
+        return 1 / (mean + 1e-10)  # as scikit-learn has it, lest coinciding points divide by 0
 
     found = []
     for query in queries:
@@ -147,6 +149,7 @@ def brute_factor(reference, queries, k):
 
 
 @settings(deadline=None, max_examples=25)
+@example(28, 1, 1, 1, 29)  # points so close that the 1e-10 shows
 @given(st.integers(3, 30), st.integers(1, 5), st.integers(1, 40), st.integers(1, 9), st.integers(0, 1000))
 def test_the_local_outlier_factor_by_its_definition(n, d, k, block_size, seed):
     reference, queries = correlated(n, d, seed, dtype=torch.float64), correlated(5, d, seed + 1, dtype=torch.float64)
@@ -246,3 +249,17 @@ def test_scores_do_not_depend_on_scale_and_origin(name):
     plain = SCORES[name]().fit(reference).score(queries)
     moved = SCORES[name]().fit(reference * stretch + 3).score(queries * stretch + 3)
     torch.testing.assert_close(plain, moved, atol=1e-3, rtol=1e-3)
+
+
+def test_svm_components_are_chosen_on_at_most_two_thousand_points(monkeypatch):
+    sizes = []
+
+    def exact(points, gamma, nu):
+        sizes.append(len(points))
+        return points[:1], torch.zeros(1, dtype=points.dtype), 0.0
+
+    monkeypatch.setattr(svm, "fit_exact", exact)
+    points = correlated(2100, 2, dtype=torch.float64)
+    assert svm.choose_components(points, 0.5, 0.5, 0.995, 0) == (64, 1.0)  # what does not vary has no order to miss
+    svm.choose_components(points[:300], 0.5, 0.5, 0.995, 0)
+    assert sizes == [2000, 300]

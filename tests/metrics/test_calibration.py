@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from torchmetrics.functional.classification import binary_calibration_error
 
 from calibrant import metrics
+from calibrant.metrics.functional import functional_of
 
 unit = st.floats(0, 1, width=32)
 # Few distinct values, edges of bins among them, so that ties and points on an edge are common.
@@ -223,3 +224,17 @@ def test_bad_options():
         metrics.selective_mmce([0.5], [1], [0.0])
     with pytest.raises(ValueError, match="selection has 2 entries"):
         metrics.selective_mmce([0.5], [1], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+def test_points_that_all_count_nothing_have_no_error_and_do_not_disturb_the_others(binning):
+    confidence, correct = [0.3, 0.9, 0.8, 0.9], [0, 1, 1, 0]
+    functional = functional_of(metrics.expected_calibration_error, confidence, correct, 4, binning=binning)
+    found = functional.under(np.array([[1.0, 1, 1, 1], [0, 0, 0, 0], [0, 2, 0, 2]]))
+    assert found[0] == metrics.expected_calibration_error(confidence, correct, 4, binning=binning)
+    assert math.isnan(found[1])
+    assert found[2] == pytest.approx(0.4)
+
+
+def test_with_one_class_only_the_classwise_error_is_zero():
+    assert metrics.classwise_calibration_error(np.ones((3, 1)), [0, 0, 0]) == 0

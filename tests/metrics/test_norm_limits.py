@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from benchmarks.interval_coverage import (
     variation_case,
 )
 from calibrant import metrics
+from calibrant.metrics.functional import functional_of
 from calibrant.metrics.norm_limits import norm_limits
 
 ALL = [case for case in (*cases(), *held_out()) if case.measure is not metrics.coverage_at_error]
@@ -140,3 +143,43 @@ def test_where_no_interval_is_honest_there_is_none() -> None:
     assert found.estimate == found.shown == pytest.approx(2 / 3)
     assert math.isnan(found.low)
     assert math.isnan(found.high)
+
+
+@pytest.mark.parametrize("error", [(0.3, -0.4), (-1.0, 0.2), (0.0, 0.01)])
+def test_without_spread_the_limit_of_a_vector_solves_a_quadratic_equation(error: tuple[float, float]) -> None:
+    """Where every draw errs by the same e, the limits are those lambda |d| with |lambda d + e| = |d|."""
+    d, e = np.array([2.0, 1.0]), np.array(error)
+    root = max(np.roots([d @ d, 2 * d @ e, e @ e - d @ d]))
+    draws = np.zeros(3), np.tile(d + e, (3, 1, 1))
+    limits = norm_limits((np.asarray(0.25), d[None]), (draws[0] + 0.25, draws[1]), 0.95)
+    assert limits == pytest.approx((0.25 + root * np.sqrt(5),) * 2, rel=1e-10)
+
+
+def sums_of_norms() -> list[tuple[Callable[..., float], tuple[np.ndarray, ...], dict[str, Any]]]:
+    rng = np.random.default_rng(7)
+    confidence, other = rng.beta(5, 1.3, 90), rng.random(60)
+    correct, p = rng.random(90) < confidence, rng.dirichlet(np.ones(3), 90)
+    taken = rng.random(90) < 0.9, rng.random(60) < 0.3
+    return [
+        (metrics.expected_calibration_error, (confidence, correct), {}),
+        (metrics.classwise_calibration_error, (p, rng.integers(3, size=90)), {}),
+        (metrics.total_variation, (confidence, other), {}),
+        (metrics.ood_detection_probability, (confidence, other), {}),
+        (metrics.detection_with_rejections, (confidence, other, *taken), {}),
+        (metrics.detection_with_rejections, (confidence, other, ~taken[0], ~taken[1]), {}),
+        (metrics.stream_calibration_error, (confidence, correct, other, *taken), {"share": 0.3}),
+    ]
+
+
+@pytest.mark.parametrize(("measure", "arrays", "options"), sums_of_norms())
+def test_the_terms_add_up_to_the_measure_of_every_resample(
+    measure: Callable[..., float], arrays: tuple[np.ndarray, ...], options: dict[str, Any]
+) -> None:
+    functional = functional_of(measure, *arrays, **options)
+    rng = np.random.default_rng(8)
+    weights = [rng.integers(1, 4, (5, size)).astype(float) for size in functional.sizes]
+    assert functional.terms is not None
+    ((smooth, parts),) = functional.terms(*(np.ones((1, size)) for size in functional.sizes))(*weights)
+    found = functional.under(*weights)
+    assert found.std() > 0
+    np.testing.assert_allclose(smooth + np.linalg.norm(parts, axis=2).sum(1), found, rtol=1e-12)

@@ -156,3 +156,20 @@ def test_detection_with_rejections_is_the_librarys_at_a_coverage():
         )
     assert metrics.accepted_share(confidence >= cut) == metrics.coverage(confidence, cut)
     assert metrics.outliers_accepted(other >= cut) == pytest.approx((other >= cut).mean())
+
+
+@pytest.mark.parametrize(("id_taken", "ood_taken"), [(0.9, 0.2), (0.3, 0.8), (1.0, 1.0), (0.0, 0.5)])
+def test_detection_with_rejections_counts_right_verdicts(id_taken, ood_taken):
+    """Which points are accepted has nothing to do with their confidence here, so no threshold gives the same."""
+    confidence, _, other = data()
+    rng = np.random.default_rng(1)
+    inside, outside = rng.random(240) < id_taken, rng.random(160) < ood_taken
+    right_id, right_ood = 0.0, np.mean(~outside)
+    for m in range(15):
+        p, q = (
+            np.mean(taken & (m / 15 < level) & (level <= (m + 1) / 15))
+            for level, taken in ((confidence, inside), (other, outside))
+        )
+        right_id, right_ood = (right_id + p, right_ood) if p >= q else (right_id, right_ood + q)
+    found = metrics.detection_with_rejections(confidence, other, inside, outside)
+    assert found == pytest.approx((right_id + right_ood) / 2)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibrant import metrics
+from calibrant.metrics import resampling
 from calibrant.metrics.functional import Functional
 from calibrant.metrics.resampling import limits, resampled_band, resampling_counts
 
@@ -103,6 +104,26 @@ def test_the_seed_decides():
     first, again, other = (metrics.bootstrap(metrics.aurc, *ONE, seed=seed, resamples=50) for seed in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+def test_the_settings_not_given_are_the_documented_ones():
+    """docs/measures.md: `bootstrap(measure, *arrays, resamples=1000, level=0.95, seed=0, **options)`."""
+    given = {"resamples": 1000, "level": 0.95, "seed": 0, "method": "auto"}
+    assert metrics.bootstrap(metrics.aurc, *ONE) == metrics.bootstrap(metrics.aurc, *ONE, **given)
+    pair = metrics.aurc, ONE, (1 - CONFIDENCE, CORRECT)
+    assert metrics.bootstrap_difference(*pair) == metrics.bootstrap_difference(*pair, **given)
+    bands = [metrics.bootstrap_band(metrics.bin_accuracy, *ONE, **options) for options in ({}, given)]
+    np.testing.assert_array_equal(bands[0].low, bands[1].low)
+    np.testing.assert_array_equal(bands[0].high, bands[1].high)
+
+
+@pytest.mark.parametrize("entries", [1, 1000, 10**6])
+@pytest.mark.parametrize("kept", [0, 10**9])
+def test_how_many_resamples_are_drawn_at_a_time_changes_none(monkeypatch, kept, entries):
+    expected = metrics.bootstrap(metrics.auroc, *TWO, resamples=37, seed=5)
+    monkeypatch.setattr(resampling, "_KEPT", kept)
+    monkeypatch.setattr(resampling, "_ENTRIES", entries)
+    assert metrics.bootstrap(metrics.auroc, *TWO, resamples=37, seed=5) == expected
 
 
 def test_independent_samples_are_resampled_independently():

@@ -66,3 +66,16 @@ def test_bad_correctness():
         metrics.accuracy([])
     with pytest.raises(ValueError, match="correct must hold only"):
         metrics.accuracy([0.5])
+
+
+def test_the_interval_of_a_good_score_is_not_cut_off():
+    """Of two values in equal numbers the limits lie between these, around their mean."""
+    probabilities = np.tile([[0.9, 0.1], [0.8, 0.2]], (50, 1))
+    for measure, values in (
+        (metrics.negative_log_likelihood, (-math.log(0.9), -math.log(0.8))),
+        (metrics.brier_score, (0.02, 0.08)),
+    ):
+        found = metrics.bootstrap(measure, probabilities, np.zeros(100, int), resamples=300)
+        half = 1.96 * (values[1] - values[0]) / 2 / math.sqrt(100)
+        assert found.estimate == pytest.approx(sum(values) / 2)
+        assert (found.low, found.high) == pytest.approx((found.estimate - half, found.estimate + half), abs=0.3 * half)
