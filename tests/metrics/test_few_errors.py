@@ -82,6 +82,24 @@ def test_nothing_but_right_answers_gives_no_point() -> None:
     assert by_class.high == pytest.approx(0.01 + reach)
 
 
+def test_the_root_mean_square_reaches_further_where_a_bin_holds_few() -> None:
+    """With 60 of 400 answers, all right, in the smaller of two bins: sqrt(delta min(1, delta / 0.15))."""
+    level = np.repeat([0.4, 0.99], [60, 340])
+    delta = 1 - proportion(400, 400).low
+    root = np.sqrt(0.15 * 0.6**2 + 0.85 * 0.01**2)
+    options = {"bins": 2, "binning": "width"}
+    found = metrics.bootstrap(metrics.debiased_calibration_error, level, np.ones(400), resamples=50, **options)
+    assert found.estimate == pytest.approx(root)
+    assert found.high == pytest.approx(root + delta / np.sqrt(0.15))
+    few = metrics.bootstrap(metrics.debiased_calibration_error, level[50:70], np.ones(20), resamples=50, **options)
+    delta = 1 - proportion(20, 20).low
+    assert few.estimate == pytest.approx(np.sqrt(0.5 * 0.6**2 + 0.5 * 0.01**2))
+    assert few.high == pytest.approx(few.estimate + delta / np.sqrt(0.5))
+    alone = functional_of(metrics.debiased_calibration_error, level[59:79], np.ones(20), **options)
+    assert alone.reach is not None
+    assert alone.reach(0.95, np.ones((1, 20))) == pytest.approx(2 * [np.sqrt(delta)])  # delta > 1 / 20
+
+
 def test_rows_that_stand_for_many_are_counted_as_many() -> None:
     level, right, counts = np.array([0.9, 0.99]), np.array([1.0, 1.0]), np.array([100.0, 400.0])
     rows = functional_of(ECE, np.repeat(level, counts.astype(int)), np.ones(500))
