@@ -1,4 +1,4 @@
-"""The README's picture, from what `make demo` left behind: `python docs/pictures/demo.py [demo]`."""
+"""The README's picture, from what `calibrant demo --seeds 8` left behind: `python docs/pictures/demo.py [demo]`."""
 
 from __future__ import annotations
 
