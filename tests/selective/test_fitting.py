@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from calibrant.selective import SelectiveCalibration, Selector, SelectorExamples, SelectorObjective, Training
+from calibrant.selective.fitting import _Best
 from calibrant.selective.lbfgs import minimize
+from calibrant.selective.network import SelectorNetwork
 
 EXACT = Training(optimizer="lbfgs")
 
@@ -214,3 +216,24 @@ def test_the_papers_objective_is_compared_by_g_itself() -> None:
     selector = Selector(training=Training(steps=40)).fit(confidence, scores, correct)
     assert torch.equal(selector.ranked(confidence, scores), selector.relaxed(confidence, scores))
     assert "spread" not in selector.config()
+
+
+def test_patience_counts_looks_since_the_last_improvement_and_the_best_weights_are_kept() -> None:
+    network = SelectorNetwork(1, hidden=1)
+    best = _Best(Training(patience=3, tolerance=0.1))
+    found = []
+    for value in (2.0, 1.9, 1.5, 1.49, 1.6, 1.4):  # at least a tenth lower: the first and the third
+        with torch.no_grad():
+            network.layers[0].bias.fill_(value)
+        found.append(best.look(value, network))
+    assert found == [False] * 5 + [True]
+    assert best.value == 1.4
+    assert float(best.weights["layers.0.bias"]) == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_the_report_has_the_objective_per_example(optimizer: str) -> None:
+    data = draw(50, 6)
+    selector = Selector(training=Training(optimizer=optimizer, steps=5)).fit(*data)  # type: ignore[arg-type]
+    assert selector.report_ is not None
+    assert selector.report_.objective == pytest.approx(objective_on(selector, *data), rel=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from calibrant.selective.ratio import fit_ratio, penalty_matrix, solve
+from calibrant.selective.ratio import _scale, fit_ratio, penalty_matrix, solve
 
 
 def value(fit, scores):
@@ -127,3 +127,13 @@ def test_the_same_data_give_the_same_fit():
     first, again = (fit_ratio(*data, folds=5, seed=3) for _ in range(2))
     assert first.chosen == again.chosen
     assert first.slopes.tobytes() == again.slopes.tobytes()
+
+
+def test_the_scale_is_that_of_the_scores_wherever_they_lie():
+    """The interquartile range of -1, 0, 1, ... is 1; where it is 0, the deviation counts, and where that is, of all."""
+    validation = np.tile([-1.0, -0.5, 0.0, 0.5, 1.0], 20)
+    tied = np.repeat([0.0, 10.0], [90, 10])
+    for place in (0.0, 1000.0):
+        columns = np.stack([validation, tied, np.zeros(100)], 1) + place
+        outliers = np.stack([np.zeros(100), np.zeros(100), np.full(100, 6.0)], 1) + place
+        assert _scale(columns, outliers) == pytest.approx([1 / 1.349, 3.0, 3.0])

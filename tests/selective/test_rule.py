@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.base import Calibrator
 from calibrant.detectors import OutlierScores
-from calibrant.selective import SIRC, ConfidenceSelector, Threshold
+from calibrant.selective import SIRC, ConfidenceSelector, Selector, Threshold, Training
 from calibrant.selective.base import BaseSelector
 from calibrant.selective.rule import DecisionRule
 
@@ -165,6 +165,18 @@ def test_a_selector_reads_its_own_columns_in_its_own_order() -> None:
         rule_of(outliers, selector, 0.5)
     with pytest.raises(ValueError, match="reads the score entropy, but outliers has none"):
         rule_of(None, selector, 0.5)
+
+
+def test_a_selector_that_reads_the_entropy_gets_that_of_the_mean_probabilities() -> None:
+    data = drawn()
+    outliers = OutlierScores(["energy"]).fit(None, data.logits)
+    selector = Selector(hidden=2, training=Training(steps=1), entropy=True)
+    selector.fit(torch.rand(9), torch.rand(9, 2), torch.arange(9) % 2)
+    rule = rule_of(outliers, selector, 0.5)
+    said = rule.decide(*outputs(rule, data), 0.5).predictions
+    mean = data.fresh_logits.softmax(-1).mean(0)
+    columns = [energy(data.fresh_logits).mean(0), torch.distributions.Categorical(mean).entropy()]
+    torch.testing.assert_close(said.selection, selector.ranked(mean.amax(1), torch.stack(columns, 1)))
 
 
 def test_the_threshold_is_that_of_the_rule_or_of_the_selector() -> None:

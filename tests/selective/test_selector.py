@@ -195,11 +195,21 @@ def test_the_entropy_is_the_last_column_and_cannot_be_forgotten():
     assert torch.equal(columns[:, :4], scores)
     torch.testing.assert_close(columns[:, 4], torch.distributions.Categorical(probabilities).entropy())
     assert selector.columns(None, torch.eye(3)).tolist() == [[0], [0], [0]]
+    shaped = selector.columns(scores.view(4, 100, 4), probabilities.view(4, 100, 2))
+    assert torch.equal(shaped.view(400, 5), columns)
     assert Selector().columns(scores, probabilities) is scores
     with pytest.raises(ValueError, match="scores must end with the entropy"):
         selector.fit(confidence, None, correct)
     state = selector.fit(confidence, columns, correct).state_dict()
     assert Selector.from_state(json.loads(json.dumps(selector.config())), state).entropy
+
+
+@pytest.mark.parametrize("fingerprint", ["none", "temperature:0123456789abcdef"])
+def test_a_saved_selector_remembers_the_calibrator_of_its_confidences(fingerprint):
+    confidence, scores, correct = draw(20)
+    selector = ConfidenceSelector().fit(confidence, scores, correct, calibrator=fingerprint)
+    assert selector.config() == ({} if fingerprint == "none" else {"calibrator": fingerprint})
+    assert ConfidenceSelector.from_state(selector.config(), selector.state_dict()).calibrator == fingerprint
 
 
 def test_export_takes_any_batch():

@@ -195,6 +195,14 @@ def test_the_largest_scores_of_float32_are_no_obstacle():
         assert bool(trust.ratio(torch.tensor([[largest]])).isfinite())
 
 
+def test_a_ratio_is_at_most_that_of_80_nats():
+    trust = TRUST.with_share(0.3)
+    trust.slopes = trust.slopes + 10
+    scores = torch.tensor([[1e9]], dtype=torch.float64)
+    assert float(trust.log_ratio(scores)) > 100
+    assert math.log(float(trust.ratio(scores))) == pytest.approx(80)
+
+
 def test_thresholds_by_coverage_and_by_error():
     trust = fitted(0.5)
     own, _ = record(4000, 10)
@@ -202,6 +210,8 @@ def test_thresholds_by_coverage_and_by_error():
     assert trust.threshold(0.8).achieved == 0.8
     found = trust.threshold_for_error(0.2)
     assert found.value == pytest.approx(0.8)
+    accepted = int((trust.gates >= 0.8).sum())
+    assert (found.wanted, found.achieved, found.accepted) == (accepted / 4000, accepted / 4000, accepted)
     assert 0.2 < found.achieved == pytest.approx(float((trust.gates >= 0.8).double().mean()))
     accepted = [trust.accept(part.confidence, part.columns(trust.names)) for part in (own, theirs)]
     wrong = (accepted[0] & ~own.correct).sum() + accepted[1].sum()
