@@ -137,3 +137,12 @@ def test_one_long_label_does_not_widen_all(tmp_path, suffix):
         pq.write_table(pa.table(table), path)
     with pytest.raises(ValueError, match="the labels have up to 1,000,000 characters, too many to compare 4,000 rows"):
         audit(path)
+
+
+def test_several_columns_may_have_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "unnamed.csv"
+    path.write_text(",confidence,correct,\n" + "0,0.9,1,7\n1,0.6,0,8\n" * 20)
+    assert audit(path, remedies=False).rows[0].n_id == 40
+    path.write_text(";\n\r,[[nan;[[\n")
+    with pytest.raises(ValueError, match="confidence"):
+        audit(path)

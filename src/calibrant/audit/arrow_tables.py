@@ -66,7 +66,8 @@ class ArrowTable(Table):
             raise broken(self.where, error) from None
         if batch is None or not len(batch):
             return {}
-        return {name: self._first(batch.column(name).slice(0, HEAD_ROWS)) for name in wanted}
+        places = {name: place for place, name in enumerate(batch.schema.names)}  # several columns may have no name
+        return {name: self._first(batch.column(places[name]).slice(0, HEAD_ROWS)) for name in wanted}
 
     @staticmethod
     def _first(column: Any) -> NDArray[Any]:
