@@ -163,6 +163,19 @@ def test_a_parquet_file_whose_columns_have_names_that_are_no_text(tmp_path, how)
         how(str(path))
 
 
+def test_a_parquet_file_whose_parts_have_names_that_are_no_text(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "d.parquet"
+    pq.write_table(pa.table({"confidence": [0.5], "label": [0]}), path, store_schema=False)
+    whole, name = path.read_bytes(), b"confidence"
+    assert whole.count(name) == 2  # in the schema, and of the part that holds its values
+    path.write_bytes(whole[: whole.rindex(name)] + b"\xff\xfenfidence" + whole[whole.rindex(name) + len(name) :])
+    with pytest.raises(InputError, match=r"d\.parquet is not a whole Parquet file \([^\n]+\)"):
+        read(str(path))
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_one_long_label_does_not_widen_all(tmp_path, suffix):
     """An array of text is as wide as its longest cell: here it would have 2 GB, and 60 MB are allocated at most."""

@@ -50,6 +50,11 @@ def test_stratified_parts_hold_the_classes_in_proportion(seed: int) -> None:
     assert sorted(torch.cat(list(parts.values())).tolist()) == list(range(100))
 
 
+def test_a_split_of_more_examples_than_any_data_is_refused() -> None:
+    with pytest.raises(DataError, match="larger than any data set"):
+        Splits(10**30, {"train": [2**63]})
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [

@@ -64,7 +64,11 @@ def _open(path: Path) -> Any:
         _ = file.schema_arrow.names  # which need not be text
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again") from None
+        raise _not_whole(path, error) from None
+
+
+def _not_whole(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); write it again")
 
 
 def _check_size(found: Sequence[Path], columns: Columns) -> None:
@@ -75,7 +79,10 @@ def _check_size(found: Sequence[Path], columns: Columns) -> None:
         about = _open(path).metadata
         groups = (about.row_group(number) for number in range(about.num_row_groups))
         chunks = (group.column(number) for group in groups for number in range(group.num_columns))
-        values += sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted)
+        try:
+            values += sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted)
+        except UnicodeDecodeError as error:  # names of its parts are their own, whatever those of the columns are
+            raise _not_whole(path, error) from None
     _check_held(found, VALUE_BYTES * values)
 
 

@@ -52,6 +52,8 @@ class Splits:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        if self.size >= 2**63:
+            raise DataError(f"a split of {self.size} examples is larger than any data set; draw it again")
         owner: dict[int, str] = {}
         checked = {}
         for name, indices in self.parts.items():
