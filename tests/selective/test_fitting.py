@@ -77,16 +77,19 @@ def test_the_minimum_of_a_quadratic_is_found() -> None:
     assert minimize(layer, lambda: loss() + 1e3 * loss().square(), 0.0, 50, lambda: True) == (1, True)
 
 
-def test_lbfgs_stops_on_held_out_examples_and_keeps_the_best_weights() -> None:
-    data = draw(300, 1)
+def test_lbfgs_stops_on_held_out_examples_and_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, looks, look = draw(300, 1), [], _Best.look
+    monkeypatch.setattr(_Best, "look", lambda best, value, network: looks.append(value) or look(best, value, network))
     training = Training(optimizer="lbfgs", holdout=0.3, weight_decay=0.0)
     held = Selector(training=training).fit(*data).report_
+    seen = len(looks)
     free = Selector(training=Training(optimizer="lbfgs", weight_decay=0.0)).fit(*data).report_
     assert held is not None
     assert free is not None
     assert held.converged
     assert held.steps < free.steps
     assert held.objective > free.objective
+    assert seen > training.patience  # that many without a gain end it
 
 
 def test_lbfgs_is_the_default_and_leaves_dtype_and_randomness_alone() -> None:
