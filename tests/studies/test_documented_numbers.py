@@ -180,8 +180,8 @@ def on_the_front_page() -> list[str]:
         f"three quarters of the baseline's wrong answers is missed ({first(somebody.ratio['50 %'])})",
         f"trust gives {c100.fewer('50 %')} points fewer wrong answers where half of the inputs are outliers,"
         f" {c100.fewer('10 %')} point fewer where a tenth are, and no fewer without outliers",
-        f"brings the ECE below 1 % (from {two('FNN', 'ECE')} to {two('BNN', 'ECE')} %), as a temperature does"
-        f" ({two('FNN + temperature', 'ECE')} %), but costs a point of accuracy",
+        f"the ECE falls from {two('FNN', 'ECE')} to {two('BNN', 'ECE')} %, with a temperature to"
+        f" {two('FNN + temperature', 'ECE')} %. It costs a point of accuracy",
         f"the ECE falls from {c100.ece(BASE):.0f} to {c100.ece('trust'):.0f} %, and to"
         f" {c100.ece('trust, 20 outliers'):.0f} % with twenty outliers",
     ]
