@@ -123,7 +123,7 @@ def _class_sentences(table: ClassTable) -> Iterator[str]:
     worst, pairs = enough[0], [pair for pair in table.confusions if pair.label == enough[0].name]
     taken = f", and {pairs[0].count:,} are taken for {pairs[0].predicted}" if pairs else ""
     yield (
-        f"Of {len(table.classes):,} classes, {worst.name} is recognized least: {_percent(worst.recall)} of its"
+        f"Of {len(table.classes):,} classes, {worst.name} is recognized least: {in_percent(worst.recall)} of its"
         f" {worst.count:,} rows{taken}."
     )
     often = table.confusions[0]
@@ -204,7 +204,8 @@ def _points(value: Interval) -> tuple[str, str]:
     return f"{100 * value.estimate:+.1f}", limits
 
 
-def _percent(value: Interval) -> str:
+def in_percent(value: Interval) -> str:
+    """Such as "97.2 % (92.0 to 99.0)"."""
     return f"{100 * value.shown:.1f} % ({100 * value.low:.1f} to {100 * value.high:.1f})"
 
 

@@ -25,7 +25,7 @@ from calibrant.audit.tables import Table, missing
 MOST_TRIED = 100
 """Of more columns it is not tried which of them sum to 1."""
 FEWEST_ONE_SIDED = 20
-"""From so many rows on it is doubtful that a score prefers the same class in each."""
+"""The number of rows from which it is doubtful that a score prefers the same class in each."""
 _ODDS = re.compile(r"decision|margin|odds")
 
 

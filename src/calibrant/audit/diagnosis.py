@@ -115,7 +115,7 @@ def _where(diagram: ReliabilityDiagram, *, known_on_the_whole: bool = False) -> 
 
 
 def _tails(count: Array, said: Array, right: Array, sign: int) -> Array:
-    """The probability of so few right answers (`sign` 1), or so many (-1), where each is right as often as it says.
+    """The probability of at most this many right answers (`sign` 1), or at least (-1), each right as often as it says.
 
     That of at least k of n by the binomial distribution, I_p(k, n - k + 1); for few right answers, of many wrong ones.
     """

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.audit.breakdown import in_percent
 from calibrant.audit.columns import Layout, class_text
 from calibrant.evaluation import Resampling
 from calibrant.metrics import Interval, auroc, bootstrap
@@ -37,7 +38,7 @@ def _swapped(columns: Mapping[str, NDArray[Any]], name: str, how: Resampling) ->
         return []
     return [
         f"Most answers count as wrong, and these have the higher confidences: the AUROC of the confidence for"
-        f" {name!r} is {_percent(area)}, below 50 %; does 1 stand for wrong in {name!r}?"
+        f" {name!r} is {in_percent(area)}, below 50 %; does 1 stand for wrong in {name!r}?"
     ]
 
 
@@ -56,7 +57,7 @@ def _below_chance(columns: Mapping[str, NDArray[Any]], layout: Layout) -> list[s
         else f"does each class have the same name in {layout.label!r} and {layout.predicted!r}"
     )
     return [
-        f"Fewer answers are right, {_percent(share)}, than if one of {len(known):,} classes were drawn by lot"
+        f"Fewer answers are right, {in_percent(share)}, than if one of {len(known):,} classes were drawn by lot"
         f" ({100 / len(known):.1f} %); {asked}?"
     ]
 
@@ -82,7 +83,7 @@ def diagnose_ranking(
         else f"are its columns in another order than {classes[0]}, {classes[1]}"
     )
     return [
-        f"The score ranks the two classes the wrong way round: its AUROC for class {classes[1]} is {_percent(area)},"
+        f"The score ranks the two classes the wrong way round: its AUROC for class {classes[1]} is {in_percent(area)},"
         f" below 50 %; {asked}?"
     ]
 
@@ -93,7 +94,3 @@ def _below_half(parts: list[Array], how: Resampling) -> Interval | None:
         return None
     area = bootstrap(auroc, *parts, resamples=how.resamples or 200, level=how.level, seed=how.seed)
     return area if area.high < 0.5 else None
-
-
-def _percent(value: Interval) -> str:
-    return f"{100 * value.estimate:.1f} % ({100 * value.low:.1f} to {100 * value.high:.1f})"
